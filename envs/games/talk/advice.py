@@ -23,8 +23,9 @@ class Advice(TalkEnv):
 
     With number s, named number a and bias b, the decider (builder_1) earns 1 - (a - s)^2 / 49, and the adviser
     (builder_0) 1 - (a - s - b)^2 / (7 + b)^2. Interests are common if the bias is 0; the larger the bias, the less the
-    adviser can credibly say. In an equilibrium, the adviser tells in which of several intervals the number is. Rules:
-    Crawford and Sobel, Strategic Information Transmission (1982), with eight numbers.
+    adviser can credibly say. They are never opposed, because both agents prefer s to lower numbers. In an equilibrium,
+    the adviser tells in which of several intervals the number is. Rules: Crawford and Sobel, Strategic Information
+    Transmission (1982), with eight numbers.
 
     Args:
         bias: difference between the adviser's favourite action and the decider's, 0 to 7.

@@ -130,8 +130,7 @@ class TalkEnv(TextParallelEnv):
         self.task = self.rng.randrange(self.num_tasks) if task is None else task
         refuse_count("task", self.task, 0, self.num_tasks - 1)
         self.said, self.heard = {}, {agent: [] for agent in self.possible_agents}
-        # The other episode of a shuffled channel.
-        self._other: TalkEnv | None = deepcopy(self) if self._channel == "shuffled" else None
+        self._other: TalkEnv | None = deepcopy(self) if self._channel == "shuffled" else None  # another episode
         if self._other is not None:
             self._other._channel = "open"
             self._other.reset(seed=self.rng.randrange(2**31))

@@ -123,6 +123,7 @@ def test_advice_is_solved_by_all_monotone_equilibria(bias, loss, num_cells):
     assert mean_return(env, range(8)) == pytest.approx(value)
     assert mean_return(Advice(bias, channel="silent"), range(8)) == pytest.approx(silent)
     assert env.interests == ("mixed" if bias else "common")
+    assert len({round(sum(advice_pays(state, action, bias)), 9) for state in states for action in states}) > 1
     believed = [returns(env, task, env.partners()["honest"]) for task in states]
     assert believed == [pytest.approx(advice_pays(task, task, bias)) for task in states]
 
