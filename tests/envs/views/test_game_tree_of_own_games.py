@@ -4,7 +4,8 @@ import pytest
 
 from collm._errors import UserError
 from collm.envs import make
-from collm.envs.games.talk.tiny_hanabi import best_plan
+from collm.envs.games.talk.solutions import best_partition, best_plan
+from collm.envs.games.talk.tiny_hanabi import payoffs
 from collm.envs.views.game_tree import GameTree
 
 
@@ -44,7 +45,7 @@ def test_defection_is_the_equilibrium_of_the_prisoners_dilemma():
 @pytest.mark.parametrize("game", "ABCDEF")
 def test_the_best_plan_of_tiny_hanabi_is_an_equilibrium(game, channel):
     env = make("collm/TinyHanabi-v0", game=game, channel=channel).unwrapped
-    tree, plan = GameTree(env), best_plan(game, channel == "open")
+    tree, plan = GameTree(env), best_plan(payoffs(game), channel == "open")
 
     def choose(information):
         words = information.prompt.split()
@@ -63,10 +64,9 @@ def test_the_best_plan_of_tiny_hanabi_is_an_equilibrium(game, channel):
 
 @pytest.mark.parametrize("bias", [0, 1, 3])
 def test_the_partition_equilibrium_of_advice_cannot_be_exploited(bias):
-    from collm.envs.games.talk.advice import equilibrium, value
-
     tree = tree_of("Advice-v0", bias=bias)
-    cells, actions = equilibrium(bias)
+    pays = [[(1 - ((a - s - bias) / (7 + bias)) ** 2, 1 - ((a - s) / 7) ** 2) for a in range(8)] for s in range(8)]
+    value, cells, actions = best_partition(pays, 8)
 
     def choose(information):
         words = information.prompt.split()
@@ -75,7 +75,7 @@ def test_the_partition_equilibrium_of_advice_cannot_be_exploited(bias):
         return str(action if information.player else cell[0])
 
     policy = chosen(tree, choose)
-    assert sum(tree.values(policy)) / 2 == pytest.approx(value(cells, actions, bias))
+    assert sum(tree.values(policy)) / 2 == pytest.approx(value)
     assert tree.gains(policy) == pytest.approx([0, 0], abs=1e-12)
     assert sum(tree.gains(uniform(tree))) > 0.1
 
