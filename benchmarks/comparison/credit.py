@@ -261,6 +261,9 @@ def write(results: Sequence[Fidelity], out: Path) -> str:
         row = [f"`{name}`"]
         for game in games:
             own = [each for each in results if (each.algorithm, each.game) == (name, game)]
+            if not own:
+                row += ["–"] * 3
+                continue
             found[name, game] = bootstrap_interval([each.correlation for each in own])
             tokens, steps = (fmean(getattr(each, unit) for each in own) for unit in ("tokens", "environment_steps"))
             row += [str(found[name, game]), f"{tokens:.0f}", f"{steps:.0f}"]
@@ -272,6 +275,8 @@ def write(results: Sequence[Fidelity], out: Path) -> str:
     panels = np.atleast_1d(figure.subplots(1, len(games), sharey=True))
     for axes, game in zip(panels, games, strict=True):
         for place, name in enumerate(names):
+            if (name, game) not in found:
+                continue
             interval = found[name, game]
             axes.plot([interval.low, interval.high], [place, place], color="C0", linewidth=2)
             axes.plot(interval.value, place, "o", color="C0")
