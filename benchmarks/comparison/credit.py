@@ -47,6 +47,10 @@ from ..markdown import markdown_table
 FILES = ("credit.json", "README.md", "credit.png")
 NUM_EPISODES = 96  # per update; a multiple of the group size of every algorithm
 NUM_MEASURED = 4  # last updates, whose advantages are compared
+NOTE = f"""\
+`collm benchmark credit` correlates each algorithm's advantages with exact counterfactual advantages, over all turns of
+the last {NUM_MEASURED} updates of {NUM_EPISODES} episodes. The policies are random tables that do not learn; critics learn.
+Intervals: 95 % bootstrap over seeds. Environment steps do not count the replays of `difference`."""
 Course: TypeAlias = tuple[tuple[tuple[str, str], ...], ...]  # joint actions: pairs of agent and reply
 
 
@@ -261,17 +265,23 @@ def write(results: Sequence[Fidelity], out: Path) -> str:
         row = [f"`{name}`"]
         for game in games:
             own = [each for each in results if (each.algorithm, each.game) == (name, game)]
+            if not own:
+                row += ["–"] * 3
+                continue
             found[name, game] = bootstrap_interval([each.correlation for each in own])
             tokens, steps = (fmean(getattr(each, unit) for each in own) for unit in ("tokens", "environment_steps"))
             row += [str(found[name, game]), f"{tokens:.0f}", f"{steps:.0f}"]
         rows.append(row)
     columns = [(f"{game}: correlation", "replies per update", "environment steps per update") for game in games]
     table = markdown_table(["algorithm", *(column for each in columns for column in each)], rows)
-    write_text(out, FILES[1], f"# Credit fidelity\n\n{table}\n\n![Credit fidelity by algorithm]({FILES[2]})\n")
+    page = f"# Credit fidelity\n\n{NOTE}\n\n{table}\n\n![Credit fidelity by algorithm]({FILES[2]})\n"
+    write_text(out, FILES[1], page)
     figure = Figure(figsize=(1 + 4 * len(games), 1 + 0.28 * len(names)), layout="constrained")
     panels = np.atleast_1d(figure.subplots(1, len(games), sharey=True))
     for axes, game in zip(panels, games, strict=True):
         for place, name in enumerate(names):
+            if (name, game) not in found:
+                continue
             interval = found[name, game]
             axes.plot([interval.low, interval.high], [place, place], color="C0", linewidth=2)
             axes.plot(interval.value, place, "o", color="C0")
