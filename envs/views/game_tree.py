@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pickle
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, TypeAlias, runtime_checkable
@@ -103,7 +103,7 @@ class _Episode:
 
     def chances(self) -> Sequence[tuple[float, _Episode]]:
         deals = range(0 if self.histories else self.env.num_deals)
-        return [(1 / len(deals), self._next(lambda env, task=task: env.reset(None, {"task": task}))) for task in deals]
+        return [(1 / len(deals), self._next("reset", None, {"task": task})) for task in deals]
 
     def movers(self) -> Sequence[int]:
         return [self.env.possible_agents.index(agent) for agent in self.env.movers]
@@ -115,15 +115,15 @@ class _Episode:
     def after(self, chosen: Mapping[int, int]) -> _Episode:
         agents = self.env.possible_agents
         replies = {agents[each]: self.env.legal_replies(agents[each])[index] for each, index in chosen.items()}
-        return self._next(lambda env: env.step(replies))
+        return self._next("step", replies)
 
     def returns(self) -> Sequence[float]:
         return [self.earned[agent] for agent in self.env.possible_agents]
 
-    def _next(self, play: Callable[[Any], Any]) -> _Episode:
+    def _next(self, method: str, *given: Any) -> _Episode:
         env = pickle.loads(self.saved)
         drawn = env.rng.getstate()
-        histories, rewards, *_ = play(env)
+        histories, rewards, *_ = getattr(env, method)(*given)
         if env.rng.getstate() != drawn:
             raise UserError(f"{env} draws random numbers after the deal, so it cannot be enumerated")
         paid = rewards if self.histories else {}  # a reset returns infos instead of rewards
