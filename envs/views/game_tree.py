@@ -9,7 +9,7 @@ from __future__ import annotations
 import pickle
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
@@ -56,28 +56,14 @@ class Enumerable(Protocol):
         """Return the replies of an agent that acts in this turn, as texts."""
 
 
-class _Position(Protocol):
-    """Position of a game: a chance node if it has `chances`, otherwise a leaf if it has no `movers`."""
-
-    def chances(self) -> Sequence[tuple[float, _Position]]: ...
-
-    def movers(self) -> Sequence[int]: ...
-
-    def information(self, player: int) -> tuple[str, Transcript, Sequence[str]]:
-        """Return the key of the player's information set, the player's history, and the legal replies."""
-
-    def after(self, chosen: Mapping[int, int]) -> _Position:
-        """Return the next position. `chosen` has the index of the reply of each mover."""
-
-    def returns(self) -> Sequence[float]: ...
-
-
 @dataclass(frozen=True)
-class _StateOfOpenSpiel:
+class _State:
+    """State of a game of OpenSpiel."""
+
     env: OpenSpiel
     state: Any
 
-    def chances(self) -> Sequence[tuple[float, _StateOfOpenSpiel]]:
+    def chances(self) -> Sequence[tuple[float, _State]]:
         outcomes = self.state.chance_outcomes() if self.state.is_chance_node() else []
         return [(chance, replace(self, state=self.state.child(outcome))) for outcome, chance in outcomes]
 
@@ -88,7 +74,7 @@ class _StateOfOpenSpiel:
         prompt = Transcript([Message("user", self.env.prompt(self.state, player))])
         return self.state.information_state_string(player), prompt, tuple(self.env.named_actions(self.state, player))
 
-    def after(self, chosen: Mapping[int, int]) -> _StateOfOpenSpiel:
+    def after(self, chosen: Mapping[int, int]) -> _State:
         actions = [0] * self.state.num_players()  # actions of players without legal actions are ignored
         for player, index in chosen.items():
             actions[player] = [*self.env.named_actions(self.state, player).values()][index]
@@ -104,17 +90,20 @@ class _StateOfOpenSpiel:
 
 
 @dataclass(frozen=True)
-class _StartedEpisode:
+class _Episode:
+    """Episode of a text environment so far. Without histories, before the deal."""
+
     env: Any  # a `TextParallelEnv` that is `Enumerable`
-    histories: Mapping[str, Transcript]
-    earned: Sequence[float]
+    histories: Mapping[str, Transcript] = field(default_factory=dict)
+    earned: Mapping[str, float] = field(default_factory=dict)
 
     @cached_property
     def saved(self) -> bytes:
         return pickle.dumps(self.env)  # faster than a deep copy
 
-    def chances(self) -> Sequence[tuple[float, _StartedEpisode]]:
-        return ()
+    def chances(self) -> Sequence[tuple[float, _Episode]]:
+        deals = range(0 if self.histories else self.env.num_deals)
+        return [(1 / len(deals), self._next("reset", None, {"task": task})) for task in deals]
 
     def movers(self) -> Sequence[int]:
         return [self.env.possible_agents.index(agent) for agent in self.env.movers]
@@ -123,38 +112,28 @@ class _StartedEpisode:
         agent = self.env.possible_agents[player]
         return self.histories[agent], self.histories[agent], tuple(self.env.legal_replies(agent))
 
-    def after(self, chosen: Mapping[int, int]) -> _StartedEpisode:
-        env = pickle.loads(self.saved)
-        agents, drawn = env.possible_agents, env.rng.getstate()
-        replies = {agents[player]: env.legal_replies(agents[player])[index] for player, index in chosen.items()}
-        histories, rewards, *_ = env.step(replies)
-        _refuse_chance(env, drawn)
-        earned = [old + rewards.get(agent, 0.0) for agent, old in zip(agents, self.earned, strict=True)]
-        return _StartedEpisode(env, histories, earned)
+    def after(self, chosen: Mapping[int, int]) -> _Episode:
+        agents = self.env.possible_agents
+        replies = {agents[each]: self.env.legal_replies(agents[each])[index] for each, index in chosen.items()}
+        return self._next("step", replies)
 
     def returns(self) -> Sequence[float]:
-        return self.earned
+        return [self.earned[agent] for agent in self.env.possible_agents]
 
-
-@dataclass(frozen=True)
-class _Deals:
-    env: Any
-
-    def chances(self) -> Sequence[tuple[float, _StartedEpisode]]:
-        return [(1 / self.env.num_deals, self.dealt(task)) for task in range(self.env.num_deals)]
-
-    def dealt(self, task: int) -> _StartedEpisode:
-        env = pickle.loads(pickle.dumps(self.env))
-        env.reset(seed=0)
+    def _next(self, method: str, *given: Any) -> _Episode:
+        env = pickle.loads(self.saved)
         drawn = env.rng.getstate()
-        histories, _ = env.reset(options={"task": task})
-        _refuse_chance(env, drawn)
-        return _StartedEpisode(env, histories, [0.0] * len(histories))
+        histories, rewards, *_ = getattr(env, method)(*given)
+        if env.rng.getstate() != drawn:
+            raise UserError(f"{env} draws random numbers after the deal, so it cannot be enumerated")
+        paid = rewards if self.histories else {}  # a reset returns infos instead of rewards
+        earned = {agent: self.earned.get(agent, 0.0) + paid.get(agent, 0.0) for agent in env.possible_agents}
+        return _Episode(env, histories, earned)
 
 
-def _refuse_chance(env: TextParallelEnv, drawn: Any) -> None:
-    if env.rng.getstate() != drawn:
-        raise UserError(f"{env} draws random numbers after the deal, so it cannot be enumerated")
+_Position: TypeAlias = _State | _Episode
+"""A chance node if it has `chances`, otherwise a leaf if it has no `movers`. `information` returns the key of the
+player's information set, its history, and the legal replies. `after` takes the index of the reply of each mover."""
 
 
 def position_of(env: TextParallelEnv) -> Any:
@@ -166,10 +145,12 @@ def position_of(env: TextParallelEnv) -> Any:
     if isinstance(env, OpenSpiel):
         if not env.game.get_type().provides_information_state_string:
             raise UserError(f"open_spiel/{env.game} has no information states, which an exact best response needs")
-        return _StateOfOpenSpiel(env, env.game.new_initial_state())
-    if isinstance(env, Enumerable):
-        return _Deals(env)
-    raise UserError(f"NashConv needs a game of OpenSpiel or an environment with `legal_replies`, got {env}")
+        return _State(env, env.game.new_initial_state())
+    if not isinstance(env, Enumerable):
+        raise UserError(f"NashConv needs a game of OpenSpiel or an environment with `legal_replies`, got {env}")
+    started = pickle.loads(pickle.dumps(env))
+    started.reset(seed=0)
+    return _Episode(started)
 
 
 class GameTree:
