@@ -117,7 +117,8 @@ class BranchingCollector(RolloutCollector):
                     each.check(branch)
                     found.append(each.alternative(branch, index, Cost(branch.num_turns, _sampled(branch, each))))
         self.skipped = [*bases.skipped, *branches.skipped]
-        return Played(found, bases.lost | branches.lost, self.skipped)
+        first_decisions = {number * (self.num_decisions or MAX_DECISIONS) for number in bases.lost}
+        return Played(found, first_decisions | branches.lost, self.skipped)
 
     def decisions(self, base: Episode) -> list[Decision]:
         """Draw decisions of a base episode. The draw depends on its seed and its index."""
