@@ -49,7 +49,7 @@ NUM_EPISODES = 96  # per update; a multiple of the group size of every algorithm
 NUM_MEASURED = 4  # last updates, whose advantages are compared
 NOTE = f"""\
 `collm benchmark credit` correlates each algorithm's advantages with exact counterfactual advantages, over all turns of
-the last {NUM_MEASURED} updates of {NUM_EPISODES} episodes. The policies are random tables that do not learn; critics learn.
+the last {NUM_MEASURED} updates of {NUM_EPISODES} episodes. The policies are random tables; only critics learn.
 Intervals: 95 % bootstrap over seeds. Environment steps do not count the replays of `difference`."""
 Course: TypeAlias = tuple[tuple[tuple[str, str], ...], ...]  # joint actions: pairs of agent and reply
 
@@ -266,7 +266,7 @@ def write(results: Sequence[Fidelity], out: Path) -> str:
         for game in games:
             own = [each for each in results if (each.algorithm, each.game) == (name, game)]
             if not own:
-                row += ["–"] * 3
+                row += ["-"] * 3
                 continue
             found[name, game] = bootstrap_interval([each.correlation for each in own])
             tokens, steps = (fmean(getattr(each, unit) for each in own) for unit in ("tokens", "environment_steps"))
