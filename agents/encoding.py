@@ -95,7 +95,7 @@ class Encoder:
         if self.is_chat:
             ids = self._filled(self._rendered(messages), messages)
         else:
-            ids = self._start + self._plain(messages)
+            ids = self._start + self.plain(messages)
         return np.asarray(ids, dtype=np.int64), False
 
     def text(self, completion_ids: Sequence[int] | NDArray[np.int64]) -> str:
@@ -115,13 +115,14 @@ class Encoder:
         is_grown = len(new) > reply and new[:reply] == old and new[reply][:2] == ("assistant", previous.action)
         if not is_grown:
             return None
-        ids = self._chat_suffix(new, reply) if self.is_chat else [self.end_id, *self._plain(new[reply + 1 :])]
+        ids = self._chat_suffix(new, reply) if self.is_chat else [self.end_id, *self.plain(new[reply + 1 :])]
         ends_itself = len(tokens.completion_ids) > 0 and int(tokens.completion_ids[-1]) in self.stop_ids
         if ends_itself and ids and ids[0] in self.stop_ids:
             ids = ids[1:]  # the completion already contains this token
         return np.asarray(ids, dtype=np.int64)
 
-    def _plain(self, messages: Sequence[Message]) -> list[int]:
+    def plain(self, messages: Sequence[Message]) -> list[int]:
+        """Encode messages without a chat template: a newline ends each message, the end-of-text token each reply."""
         ids: list[int] = []
         for message in messages:
             is_reply = message.role == "assistant"

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from .algorithm import PolicyBatch as PolicyBatch
     from .algorithm import PolicyLoss as PolicyLoss
     from .config import ActorCriticConfig as ActorCriticConfig
+    from .config import C3Config as C3Config
     from .config import IACConfig as IACConfig
     from .config import IPPOConfig as IPPOConfig
     from .config import MAACConfig as MAACConfig
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from .registry import algorithm_spec as algorithm_spec
     from .registry import algorithm_specs as algorithm_specs
     from .registry import register_algorithm as register_algorithm
+    from .reinforce import C3 as C3
     from .reinforce import MAGRPO as MAGRPO
     from .reinforce import MAREINFORCE as MAREINFORCE
     from .reinforce import MARLOO as MARLOO

@@ -12,7 +12,9 @@ from typing import Any, ClassVar, Generic, Literal, NamedTuple, TypeVar
 from torch import Tensor
 
 from ..agents.config import BAG_OF_WORDS
+from ..agents.core import Policy
 from ..envs.core import Interests
+from ..envs.vectors.vector import VectorEnv
 from .config import ActorCriticConfig, TrainConfig
 from .functions.advantages import Discount, critic_targets, estimated_advantages
 from .functions.losses import (
@@ -22,6 +24,7 @@ from .functions.losses import (
     token_advantages,
     turn_logprobs,
 )
+from .rollout.collector import RolloutCollector
 from .rollout.episode import Episode
 
 DEFAULT_WARMUP = 5
@@ -96,6 +99,10 @@ class Algorithm(ABC, Generic[Settings]):
 
         Called once per update and agent; once per update with a joint critic of the team's reward.
         """
+
+    def make_collector(self, vector: VectorEnv, policies: Mapping[str, Policy], **options: Any) -> RolloutCollector:
+        """Make the collector of training episodes. `options` are further arguments of `RolloutCollector`."""
+        return RolloutCollector(vector, policies, **options)
 
     def targets(self, grid: Grid) -> Tensor:
         """Return the critic's regression targets [B, T]: the discounted return from each turn to the end."""

@@ -19,6 +19,7 @@ from .._ranges import (
     CountOrZero,
     Decay,
     Finite,
+    InRange,
     LearningRate,
     NotNegative,
     Parts,
@@ -318,6 +319,19 @@ class ReinforceConfig(TrainConfig):
     joint_mode: Literal["aligned", "cross"] = "aligned"
     """Joint actions that are scored in a group of rollouts. "aligned": the joint actions that were played. "cross": all
     combinations of the agents' completions, with num_generations ** agents environment steps, for games of one turn."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class C3Config(ReinforceConfig):
+    """Settings of C3. `rollout_buffer_size` counts base episodes, without their branches."""
+
+    num_generations: int = 1
+    rollout_buffer_size: Count = 8
+    num_alternatives: Annotated[int, InRange(2)] = 4
+    """Sampled replies per decision that are compared, with the reply of the base episode."""
+    num_decisions: Count | None = 1
+    """Decisions per base episode that are repeated. They are drawn at random. None: all decisions."""
+    advantage_normalization: AdvantageNormalization = "none"
 
 
 @dataclass(frozen=True, kw_only=True)

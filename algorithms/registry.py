@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from .._errors import UserError
 from .._plugins import load_plugins
-from .config import IACConfig, IPPOConfig, MAACConfig, MAPPOConfig, MARLOOConfig, ReinforceConfig, TrainConfig
+from .config import C3Config, IACConfig, IPPOConfig, MAACConfig, MAPPOConfig, MARLOOConfig, ReinforceConfig, TrainConfig
 from .published import (
     ATGRPOConfig,
     CoLLMCCConfig,
@@ -159,6 +159,7 @@ for _name, _class, _config, _summary in (
     ("rae", "reinforce:RAE", RAEConfig, "returns minus a moving average of each agent's earlier returns"),
     ("difference", "reinforce:DifferenceRewards", DifferenceConfig, "MARLOO on difference rewards, for text"),
     ("coma", "maac:COMA", COMAConfig, "critic on joint actions, minus its mean over the agent's replies, for text"),
+    ("c3", "reinforce:C3", C3Config, "alternatives of single decisions by replay, minus the mean of the others"),
     ("collm-cc", "maac:MAAC", CoLLMCCConfig, "MAAC with the settings of CoLLM-CC, as published"),
     ("collm-dc", "iac:IAC", CoLLMDCConfig, "IAC with the settings of CoLLM-DC, as published"),
 ):

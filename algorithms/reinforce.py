@@ -10,8 +10,10 @@ from typing import Any, ClassVar, final
 import torch
 from torch import Tensor
 
+from ..agents.core import Policy
+from ..envs.vectors.vector import VectorEnv
 from .algorithm import Algorithm, Grid
-from .config import ReinforceConfig
+from .config import C3Config, ReinforceConfig
 from .functions.advantages import monte_carlo_returns
 from .functions.baselines import (
     group_max_advantages,
@@ -22,6 +24,7 @@ from .functions.baselines import (
     trajectory_advantages,
 )
 from .published import RAEConfig
+from .rollout.branching import WEIGHT, BranchingCollector
 
 
 class Reinforce(Algorithm[ReinforceConfig], ABC):
@@ -117,6 +120,42 @@ class MAReMax(Reinforce):
     """
 
     above_baseline = staticmethod(group_max_advantages)
+
+
+@final
+class C3(Reinforce):
+    """Contextual counterfactual credit: a reply's return minus the mean return of other replies to the same history.
+
+        A[k] = w * (R[k] - sum over k' != k of R[k'] / (K - 1))
+
+    R[k] is the discounted return from the reply on, in an episode that repeats all earlier replies, and those of the
+    other agents in this turn. w is the number of decisions of the base episode divided by the number of drawn ones, so
+    that the expected gradient is that of all decisions. Unbiased if equally many decisions are drawn in each episode.
+    Source: C3 (arXiv:2603.06859).
+    """
+
+    config: C3Config  # narrows the type of the base class
+    above_baseline = staticmethod(leave_one_out_advantages)
+    min_generations: ClassVar[int] = 1
+
+    def check(self) -> None:
+        super().check()
+        if self.config.num_generations != 1 or self.config.joint_mode == "cross":
+            raise ValueError(
+                f"num_generations={self.config.num_generations}, joint_mode={self.config.joint_mode!r}: c3 has one "
+                "base episode per task and compares alternatives of its decisions; set num_alternatives instead"
+            )
+
+    def advantages(self, grid: Grid) -> Tensor:
+        advantages = leave_one_out_advantages(grid.rewards, grid.group, divide_by_std=self.config.divide_by_std)
+        weights = [next(info[WEIGHT] for info in each.infos if WEIGHT in info) for each in grid.episodes]
+        return advantages * advantages.new_tensor(weights)[:, None]
+
+    def make_collector(self, vector: VectorEnv, policies: Mapping[str, Policy], **options: Any) -> BranchingCollector:
+        num_alternatives, num_decisions = self.config.num_alternatives, self.config.num_decisions
+        return BranchingCollector(
+            vector, policies, num_alternatives=num_alternatives, num_decisions=num_decisions, **options
+        )
 
 
 @final

@@ -66,6 +66,22 @@ class TextProbe(TextParallelEnv):
         return Outcome(reward, {} if is_last else dict.fromkeys(AGENTS, "next"), {"hit": reward})
 
 
+class DuelProbe(TextProbe):
+    """Zero-sum game of three turns: the agents act in turn, then together. The red words win, also in waiting turns."""
+
+    interests = "opposed"
+
+    def deal(self, task):
+        self.movers = [AGENTS[0]]
+        return super().deal(task)
+
+    def play(self, replies):
+        counts = [replies.get(agent, "").count(WORDS[0]) for agent in AGENTS]
+        gain = 0.5 + counts[0] - 2.0 * counts[1]
+        movers = [AGENTS[1:], AGENTS, None][self.turn]
+        return Outcome(dict(zip(AGENTS, (gain, -gain), strict=True)), dict.fromkeys(AGENTS, "next"), movers=movers)
+
+
 class NumberProbe(ParallelEnv):
     """Probe whose observations are one-hot vectors of the requested word, the agent's own first word, and the turn."""
 

@@ -33,6 +33,7 @@ from collm.algorithms.runs.checkpoint import newest_checkpoint
 from collm.algorithms.runs.evaluation import evaluate
 from collm.algorithms.runs.run import run_experiment
 from collm.algorithms.runs.stopping import StopAsked, Stopped
+from collm.envs.core import Outcome
 from collm.envs.vectors.faults import EnvironmentFault
 from collm.envs.vectors.vector import SyncVector
 
@@ -137,6 +138,26 @@ class Case(NamedTuple):
     settings: tuple[tuple[str, Any], ...] = ()
     num_updates: int = 1
     recomputes: bool = False
+    waits: bool = False  # agents act in turn and have their own rewards
+
+
+class WaitingProbe(TextProbe):
+    """Probe in which the agents act in turn. The agent that acts is paid for its word, and the other agent is not."""
+
+    interests = "mixed"
+
+    def deal(self, task):
+        opening = super().deal(task)
+        self.movers = list(AGENTS[:1])
+        return opening
+
+    def play(self, replies):
+        (agent,) = self.movers
+        seat = AGENTS.index(agent)
+        rewards = dict.fromkeys(AGENTS, 0.25) | {agent: float(replies[agent].split() == [WORDS[self.asked[seat]]])}
+        is_over = self.turn + 1 == self.max_turns
+        movers = None if is_over else [AGENTS[(seat + 1) % len(AGENTS)]]
+        return Outcome(rewards, {} if is_over else dict.fromkeys(AGENTS, "next"), movers=movers)
 
 
 class Found(NamedTuple):
@@ -180,7 +201,7 @@ def trainer_of(case):
     chosen |= {"max_grad_norm": 1e9}  # no clipping, which would divide gradients by their norm
     chosen |= {} if case.critic == "none" else {"critic_batch_size": 5}
     algorithm = algorithm_of(case.name, case.critic, **(chosen | dict(case.settings)))
-    world = TextProbe if case.is_text else NumberProbe
+    world = WaitingProbe if case.waits else TextProbe if case.is_text else NumberProbe
     policies = team(case.weights, case.is_text, algorithm.has_actor_heads, case.recomputes)
     vector = SyncVector(lambda: world("delayed"), 4)
     return make_trainer(algorithm, vector, policies, network=NetworkConfig(hidden_dims=(8,)))
@@ -258,6 +279,9 @@ QUICK = [
     Case("ippo", "own", "v", settings=(("turns_per_update", 2), ("num_generations", 1))),
     Case("magrpo", "adapters", "none", settings=(("credit", "token"),), recomputes=True),
     Case("maac", "own", "q", settings=(*FSDP, ("max_grad_norm", 1e-5))),
+    Case("maac", "own", "v", settings=(*FSDP,), num_updates=2, waits=True),
+    Case("magrpo", "shared", "none", waits=True),
+    Case("c3", "own", "none", settings=(("num_generations", 1),), waits=True),
     Case("ippo", "shared", "head", settings=(*FSDP, ("mini_batch_size", 5)), recomputes=True),  # 2 + 2 + 1 tracks
     Case("magrpo", "own", "none", settings=(("max_staleness", 1),), num_updates=3),
 ]

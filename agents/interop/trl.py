@@ -51,7 +51,7 @@ class _Track:
 
     observation: str
     ids: list[int]  # prompt, replies and later observations
-    num_first: int  # tokens of the prompt
+    num_first: int  # tokens of the prompt, which is the observation before the first reply
     is_own: list[int] = field(default_factory=list)  # 1 for sampled tokens, else 0, after the prompt
     logprobs: list[float] = field(default_factory=list)
     earned: float = 0.0
@@ -64,9 +64,12 @@ class _Track:
         self.logprobs += logprobs
         return tokens
 
-    def read(self, encoder: Encoder, observation: str, last: Completion) -> None:
-        """Append the observation after a reply."""
+    def read(self, encoder: Encoder, observation: str, last: Completion | None) -> None:
+        """Append the observation before a reply."""
         ids, is_extension = encoder.prompt(observation, last)
+        if last is None:
+            self.ids, self.num_first, self.observation = ids.tolist(), len(ids), observation
+            return
         if not is_extension:
             raise ValueError("TRL needs environments with append-only histories, but a history was rewritten")
         news = ids[len(self.ids) :].tolist()
@@ -100,7 +103,7 @@ class Episodes:
     Args:
         build: returns a `SingleAgent` view, or a parallel environment in which the model acts for all agents. It is
             called once per concurrent episode.
-        num_rows: number of seeds, from 0. If several rows have the same prompt, only the first row is used.
+        num_rows: number of seeds, from 0. Rows with equal prompts are used in turn, for `num_generations` completions.
         is_chat: whether to format messages with the tokenizer's chat template.
     """
 
@@ -117,9 +120,10 @@ class Episodes:
             for agent, text in self._envs[0].reset(seed=seed)[0].items()
         ]
         self.dataset = Dataset.from_list(rows)
-        self._rows: dict[str, tuple[int, str]] = {}
+        self._rows: dict[str, list[tuple[int, str]]] = {}  # TRL passes only the prompt, which several rows may have
         for row in rows:
-            self._rows.setdefault(row["prompt"], (row["seed"], row["agent"]))
+            self._rows.setdefault(row["prompt"], []).append((row["seed"], row["agent"]))
+        self._uses: Counter[str] = Counter()
 
     @staticmethod
     def reward(completions: Sequence[str], episode_return: Sequence[float], **_: object) -> list[float]:
@@ -129,7 +133,11 @@ class Episodes:
     def __call__(self, prompts: Sequence[str], trainer: Any) -> dict[str, list[Any]]:
         """Play episodes and return one agent's tokens for each prompt, as TRL's `rollout_func`."""
         encoder = Encoder(trainer.processing_class, is_chat=self._is_chat)
-        seats = [self._rows[prompt] for prompt in prompts]
+        seats = []
+        for prompt in prompts:
+            rows = self._rows[prompt]
+            seats.append(rows[self._uses[prompt] // trainer.num_generations % len(rows)])
+            self._uses[prompt] += 1
         numbered: Counter[tuple[int, str]] = Counter()
         places = []  # per row: seed, and index among the episodes with this seed
         for seed, agent in seats:
@@ -168,8 +176,7 @@ def _play_turn(games: Sequence[_Game], encoder: Encoder, trainer: Any) -> None:
     """Play one turn of all running episodes, with one model call for all agents."""
     seats = [(game, agent) for game in games for agent in movers_of(game.env.agents, game.infos)]
     for game, agent in seats:
-        if agent in game.replies:
-            game.tracks[agent].read(encoder, game.observations[agent], game.replies[agent])
+        game.tracks[agent].read(encoder, game.observations[agent], game.replies.get(agent))
     samples = sample(trainer, [game.tracks[agent].ids for game, agent in seats], encoder.stop_ids) if seats else []
     replies: dict[int, dict[str, Completion]] = {id(game): {} for game in games}
     for (game, agent), (ids, logprobs) in zip(seats, samples, strict=True):

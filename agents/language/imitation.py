@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import torch
 from torch import Tensor
 from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
 
 from ...envs.core import Message
 from ..encoding import Encoder
@@ -34,29 +35,21 @@ class Lesson:
 
 
 def transcript_lesson(messages: Sequence[Message], encoder: Encoder) -> Lesson:
-    """Encode a transcript as plain text, as `Encoder` does. Replies and their end-of-text tokens are the targets."""
+    """Encode a transcript as plain text. Replies and their end-of-text tokens are the targets."""
     ids: list[int] = []
     is_target: list[bool] = []
     last_reply = max(i for i, message in enumerate(messages) if message.role == "assistant")
     for message in messages[: last_reply + 1]:
-        is_reply = message.role == "assistant"
-        added = (
-            [*encoder.content(message.content), encoder.end_id] if is_reply else encoder.content(f"{message.content}\n")
-        )
+        added = encoder.plain([message])
         ids += added
-        is_target += [is_reply] * len(added)
+        is_target += [message.role == "assistant"] * len(added)
     return Lesson(tuple(ids), tuple(is_target))
 
 
 def batch(lessons: Sequence[Lesson], padding_id: int) -> tuple[Tensor, Tensor]:
     """Return a batch of lessons: ids [B, S], padded on the right, and the mask of targets [B, S]."""
-    length = max(len(lesson.ids) for lesson in lessons)
-    ids = torch.full((len(lessons), length), padding_id)
-    is_target = torch.zeros(len(lessons), length, dtype=torch.bool)
-    for row, lesson in enumerate(lessons):
-        ids[row, : len(lesson.ids)] = torch.tensor(lesson.ids)
-        is_target[row, : len(lesson.ids)] = torch.tensor(lesson.is_target)
-    return ids, is_target
+    ids = pad_sequence([torch.tensor(each.ids) for each in lessons], batch_first=True, padding_value=padding_id)
+    return ids, pad_sequence([torch.tensor(each.is_target) for each in lessons], batch_first=True)
 
 
 def target_loss(model: Any, ids: Tensor, is_target: Tensor) -> Tensor:

@@ -27,7 +27,7 @@ def average_cross_rewards(
 
     G rollouts of a task give each of N agents G completions of one prompt. The copies in `vector` are reset with the
     task's seed and score all G**N joint actions. `rule` is applied to each reward before the average. `pays_team`
-    credits all agents with the mean of their rewards.
+    credits all agents with the mean of their rewards, including the rewards of waiting agents.
 
     Returns the new episodes, and the number of extra environment steps: G**N - G per group. Raises `ValueError` if an
     episode has more than one turn, or if two resets with one seed give different observations.
@@ -57,11 +57,11 @@ def _average_rewards(
 ) -> dict[str, list[float]]:
     agents = list(group[0].tracks)
     size, num_agents = len(group), len(agents)
-    # Joint rewards [G, ..., G] of each agent, because the agents' rewards may differ.
-    rewards = [torch.zeros([size] * num_agents, dtype=torch.float64) for _ in agents]
+    # Joint rewards [G, ..., G] of each agent. The rewards may differ, and waiting agents get rewards, too.
+    rewards = {agent: torch.zeros([size] * num_agents, dtype=torch.float64) for agent in (*agents, *group[0].waiting)}
     for g, episode in enumerate(group):
-        for i, agent in enumerate(agents):
-            rewards[i][(g,) * num_agents] = episode.tracks[agent][0].reward
+        for agent, grid in rewards.items():
+            grid[(g,) * num_agents] = episode.own_return(agent)
     others = [chosen for chosen in product(range(size), repeat=num_agents) if len(set(chosen)) > 1]
     for start in range(0, len(others), vector.num_envs):
         chunk = others[start : start + vector.num_envs]
@@ -74,13 +74,14 @@ def _average_rewards(
             }
         results = vector.step(actions)
         for copy, chosen in enumerate(chunk):
-            for i, agent in enumerate(agents):
-                rewards[i][chosen] = results[copy][1][agent]
+            for agent, grid in rewards.items():
+                grid[chosen] = results[copy][1][agent]
     if rule is not None:
-        rewards = [grid.apply_(rule) for grid in rewards]
+        rewards = {agent: grid.apply_(rule) for agent, grid in rewards.items()}
     if pays_team:
-        rewards = [torch.stack(rewards).sum(dim=0) / (group[0].num_agents or num_agents)] * num_agents
-    return {agent: cross_returns(rewards[i][None])[0, i].tolist() for i, agent in enumerate(agents)}
+        team = torch.stack(list(rewards.values())).sum(dim=0) / (group[0].num_agents or num_agents)
+        rewards = dict.fromkeys(agents, team)
+    return {agent: cross_returns(rewards[agent][None])[0, i].tolist() for i, agent in enumerate(agents)}
 
 
 def _check_same_start(observations: Mapping[str, Any], group: Sequence[Episode]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 from ...agents.core import Divergence
 from ...envs.vectors.faults import EnvironmentFault
 from ..config import TrainConfig
-from ..rollout.episode import Episode
+from ..rollout.episode import Cost, Episode
 from ..rollout.requests import Rollout
 from .policy_learner import PolicyLearner
 
@@ -55,9 +55,10 @@ class Progress:
         if self.config.max_staleness:
             metrics["staleness"] = float(np.mean([self.update - episode.version for episode in episodes]))
             metrics["seconds/waiting"] = timer.seconds["rollout"]
-        num_tokens = sum(len(turn.completion.logprobs) for e in episodes for t in e.tracks.values() for turn in t)
+        costs = [each.cost or Cost(each.num_turns, each.num_tokens) for each in episodes]
+        num_tokens = sum(cost.num_tokens for cost in costs)
         self.update += 1
-        self.num_turns += sum(episode.num_turns for episode in episodes) + num_extra_turns
+        self.num_turns += sum(cost.num_turns for cost in costs) + num_extra_turns
         self.num_tokens += num_tokens
         self.seconds += timer.total
         return {

@@ -259,8 +259,11 @@ class RolloutCollector:
         start = time.perf_counter()
         batches: dict[object, list[tuple[Policy, Request, Play]]] = defaultdict(list)
         for play in plays:
-            play.decided = {}
+            script = play.plan.script
+            play.decided = dict(script[play.num_turns]) if play.num_turns < len(script) else {}
             for agent in play.movers:
+                if agent in play.decided:
+                    continue
                 policy = self.policies[agent]
                 stream = (play.plan.seed, play.index, self._number[agent], play.num_turns)
                 request = Request(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..._terminal import shown
 from ...agents.core import Completion, CriticInput
@@ -21,6 +21,13 @@ class Turn:
     reward: float
     time: int
     """Index of the joint turn in the episode or segment."""
+
+
+class Cost(NamedTuple):
+    """Cost of playing an episode."""
+
+    num_turns: int  # environment steps
+    num_tokens: int  # sampled tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +62,8 @@ class Episode:
     """True if `RolloutCollector.max_turns` truncated the episode."""
     waiting: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     """Rewards of agents in turns in which they waited: agent -> `Turn.time` -> reward."""
+    cost: Cost | None = None
+    """Cost of the episode if it differs from the turns in `infos` and the tokens in `tracks`. None: it does not."""
 
     def __str__(self) -> str:
         parts = [f"seed {self.seed}, return {self.team_return:.3f}"]
@@ -76,6 +85,11 @@ class Episode:
     @property
     def num_turns(self) -> int:
         return len(self.infos)
+
+    @property
+    def num_tokens(self) -> int:
+        """Number of tokens in `tracks`."""
+        return sum(len(turn.completion.logprobs) for track in self.tracks.values() for turn in track)
 
     @property
     def live_agents(self) -> tuple[str, ...]:

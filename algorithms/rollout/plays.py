@@ -31,6 +31,8 @@ class Plan:
     """Task for `reset(options={"task": ...})`. None: the environment samples a task with the seed."""
     difficulty: int | str | None = None
     """Difficulty for `reset(options={"difficulty": ...})`. None: the environment's default."""
+    script: tuple[Mapping[str, Completion], ...] = ()
+    """Completions of the first joint turns, for a replay. An agent without an entry decides."""
 
     def options(self) -> dict[str, Any] | None:
         """Return the options for the environment's `reset`, or None if `task` and `difficulty` are None."""

@@ -27,7 +27,7 @@ from ..._errors import UserError
 from ..._json import explained_content
 from ..._ownership import replaced
 from ..._settings import sorted_out
-from ..._terminal import shown, terminal
+from ..._terminal import print_line, shown, terminal
 from ...agents.config import CHAT, TINY, ModelConfig
 from ...agents.core import Policy, Request
 from ...agents.numeric.config import NetworkConfig
@@ -229,10 +229,7 @@ def train_experiment(
     `options` are further arguments of `run_prepared`. `is_prepared` is True if `prepare_run` was already called.
     """
     screen = (console or terminal()) if current().is_writer else terminal(quiet=True)
-
-    def print_line(line: str) -> None:
-        screen.print(line, markup=False, highlight=False, soft_wrap=True)
-
+    notice = partial(print_line, console=screen)
     transformers_logging.disable_progress_bar()
     check_start(threads, options.get("log"))
     if not is_prepared:
@@ -248,25 +245,23 @@ def train_experiment(
             directory,
             resume=resume,
             loggers=[display, *loggers],
-            on_notice=print_line,
+            on_notice=notice,
             stop=stop,
             **options,
         )
     if display.evaluations:
         screen.print(display.evaluation_table())
     if not display.metrics:
-        print_line(
+        notice(
             f"the run was already complete after update {trainer.progress.update}; to train longer: "
             f"{run_command('resume', directory, '--num-updates', str(2 * trainer.progress.update))}"
         )
     screen.print(f"run directory: {shown(directory)}", markup=False)
     if len(display.returns) >= 3 and current().is_writer:  # fewer points do not make a curve
-        title = f"{experiment.algorithm} on {experiment.env}"
         with replaced(directory / CURVE_FILE) as new:
-            plot_learning_curve(directory, new, title=title)
-        picture = directory / CURVE_FILE
-        screen.print(f"learning curve: {shown(picture)}", markup=False, soft_wrap=True)
-    print_line(f"next: {next_commands(directory)}")
+            plot_learning_curve(directory, new, title=f"{experiment.algorithm} on {experiment.env}")
+        screen.print(f"learning curve: {shown(directory / CURVE_FILE)}", markup=False, soft_wrap=True)
+    notice(f"next: {next_commands(directory)}")
     return Run(directory, experiment, trainer.collector.policies, trainer.progress.update)
 
 

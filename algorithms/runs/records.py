@@ -55,17 +55,15 @@ def episode_records(
         agents = {}
         for agent in episode.is_terminated:
             track, final = episode.tracks.get(agent, ()), episode.finals[agent]
-            waited = {str(time): reward for time, reward in episode.waiting.get(agent, {}).items()}
-            waiting = {"waiting": waited} if waited else {}
+            record: dict[str, Any] = {"is_terminated": episode.is_terminated[agent]}
+            agents[agent] = record
+            if waited := episode.waiting.get(agent):
+                record["waiting"] = {str(time): reward for time, reward in waited.items()}
             seen = track[0].observation if track else final
             if not isinstance(seen, str):  # vectors: only the data for a replay, to save space
-                agents[agent] = {
-                    "actions": [np.asarray(turn.completion.action).tolist() for turn in track],
-                    "rewards": [turn.reward for turn in track],
-                    "version": track[0].completion.version if track else 0,
-                    "is_terminated": episode.is_terminated[agent],
-                    **waiting,
-                }
+                record["actions"] = [_plain(turn.completion.action) for turn in track]
+                record["rewards"] = [turn.reward for turn in track]
+                record["version"] = track[0].completion.version if track else 0
                 continue
             histories: list[Any] = [None, *(turn.observation for turn in track), final]
             read, is_rewritten = zip(*map(new_messages, histories[1:], histories), strict=True)
@@ -73,14 +71,9 @@ def episode_records(
             if agent in credited:
                 for turn, numbers in zip(turns, credited[agent], strict=False):
                     turn |= dict(zip(CREDITED, numbers, strict=True))
-            agents[agent] = {
-                "turns": turns,
-                "last_read": read[-1],
-                "is_terminated": episode.is_terminated[agent],
-                **waiting,
-            }
+            record |= {"turns": turns, "last_read": read[-1]}
             if any(is_rewritten):
-                agents[agent]["rewritten"] = [i for i, each in enumerate(is_rewritten) if each]
+                record["rewritten"] = [i for i, each in enumerate(is_rewritten) if each]
         records.append(
             {
                 **common,
@@ -99,19 +92,12 @@ def episode_records(
 
 def _turn(turn: Turn, before: Turn | None, read: list[dict[str, str]]) -> dict[str, Any]:
     completion = turn.completion
-    record: dict[str, Any] = {
-        "time": turn.time,
-        "reward": turn.reward,
-        "read": read,
-        "wrote": completion.action,
-    }
+    record: dict[str, Any] = {"time": turn.time, "reward": turn.reward, "read": read, "wrote": completion.action}
     if len(completion.logprobs):
-        record |= {
-            "logprob": float(completion.logprobs.sum()),
-            **({"entropy": float(completion.entropies.mean())} if len(completion.entropies) else {}),
-            "is_cut": completion.is_cut,
-            "version": completion.version,
-        }
+        record["logprob"] = float(completion.logprobs.sum())
+        if len(completion.entropies):
+            record["entropy"] = float(completion.entropies.mean())
+        record |= {"is_cut": completion.is_cut, "version": completion.version}
     tokens = completion.tokens
     if isinstance(tokens, TokenRecord):
         # An extension is stored without the tokens of the previous prompt and completion.
@@ -124,6 +110,10 @@ def _turn(turn: Turn, before: Turn | None, read: list[dict[str, str]]) -> dict[s
             "is_extension": tokens.is_extension,
         }
     return record
+
+
+def _plain(action: Any) -> Any:
+    return action if isinstance(action, str) else np.asarray(action).tolist()
 
 
 FAILURES = "failures"
@@ -167,13 +157,7 @@ def keep_failure(directory: Path, fault: EnvironmentFault, env: str, split: str 
         "episode": fault.episode,
         "seed": fault.seed,
         "options": fault.course.options,
-        "actions": [
-            {
-                agent: action if isinstance(action, str) else np.asarray(action).tolist()
-                for agent, action in turn.items()
-            }
-            for turn in fault.course.actions
-        ],
+        "actions": [{agent: _plain(action) for agent, action in turn.items()} for turn in fault.course.actions],
         "problem": problem,
         "details": fault.details,
     }

@@ -19,7 +19,7 @@ from tyro.conf import Positional
 from ..._errors import nearest
 from ..._extras import require
 from ..._ranges import Also, Checked, Count, InRange, NotNegative, Positive, Seed
-from ..._terminal import shown, terminal
+from ..._terminal import print_line, shown, terminal
 from ...agents.config import TINY
 from ..arguments import keyword_arguments, parsed
 from ..errors import UserError, check_folder, refusals
@@ -35,9 +35,9 @@ class BenchmarkArguments(Checked):
     """Compare algorithms with the same environments, seeds, initial weights and budgets."""
 
     suite: Positional[Path | None] = None
-    """TOML file of the comparison, or the name of one that ships (smoke, claim, replication, tuning, ablations,
-    teams, paper, published, lbf, rware, minigrid, tictactoe). None: --algorithms on --envs. For classic-control
-    and credit, see `collm benchmark classic-control --help` and `collm benchmark credit --help`."""
+    """TOML file of the comparison, or the name of one that ships (smoke, claim, games, replication, tuning,
+    ablations, teams, paper, published, lbf, rware, minigrid, tictactoe). None: --algorithms on --envs. For
+    classic-control and credit, see `collm benchmark classic-control --help` and `collm benchmark credit --help`."""
     algorithms: tuple[str, ...] = ()
     """Algorithms to compare: names as in `collm train`, or names of entries of the suite. Default: all entries."""
     envs: tuple[str, ...] = ()
@@ -216,13 +216,13 @@ def conclude(result: ComparisonResult, out: Path, console: Console) -> None:
         for directory, why in result.failures.items():
             by_reason.setdefault(why, []).append(directory)
         for why, directories in by_reason.items():
-            console.print(f"{shown(why)}; failed runs:", markup=False, highlight=False, soft_wrap=True)
+            print_line(f"{why}; failed runs:", console)
             for directory in directories:
                 console.print(f"  {shown(directory)}", markup=False, soft_wrap=True)
         raise UserError(f"{len(result.failures)} runs failed; run the same command to retry them")
     if result.left:
         console.print(f"{len(result.left)} runs are left; run the same command to continue", markup=False)
-    console.print(f"next: collm report {shown(shlex.quote(str(out)))}", markup=False, highlight=False, soft_wrap=True)
+    print_line(f"next: collm report {shlex.quote(str(out))}", console)
 
 
 class ComparisonDisplay:
@@ -266,12 +266,7 @@ class ComparisonDisplay:
         self.progress.remove_task(self.tasks.pop(job.directory))
         done = f"last {note}" if note else "evaluated"
         result = done if failure is None else f"failed: {failure.strip().splitlines()[-1]}"
-        self.console.print(
-            f"{self.num_ended:>4}/{self.num_runs}  {_title(job)}  {shown(result)}",
-            highlight=False,
-            markup=False,
-            soft_wrap=True,
-        )
+        print_line(f"{self.num_ended:>4}/{self.num_runs}  {_title(job)}  {result}", self.console)
 
 
 def _title(job: Job) -> str:

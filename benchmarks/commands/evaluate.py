@@ -20,7 +20,7 @@ from tyro.conf import Positional
 from ..._json import read_json
 from ..._ownership import owned, refuse_foreign_files
 from ..._ranges import Also, Checked, Count
-from ..._terminal import shown, terminal
+from ..._terminal import print_line, shown, terminal
 from ...agents.config import ModelConfig
 from ...algorithms.runs.files import CONFIG_FILE, read_config
 from ..arguments import keyword_arguments, parsed
@@ -151,7 +151,7 @@ def evaluate_teams(arguments: EvaluateArguments, folders: Sequence[Path], consol
             }
             for how, result in results.items():
                 if result.num_cut:
-                    lines.print(f"{shown(name)}, {how}: {result.cut_line()}")
+                    print_line(f"{name}, {how}: {result.cut_line()}", lines.console)
         log = folder / files[number]
         played: dict[str, Any] = {"env": team.experiment.env, "env_kwargs": {**team.experiment.env_kwargs, **given}}
         with owned(folder, files[number]) as new:

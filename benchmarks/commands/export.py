@@ -13,7 +13,7 @@ from ..._extras import require
 from ..._json import explained_content
 from ..._ownership import refuse_full_folder
 from ..._ranges import Checked
-from ..._terminal import shown, terminal
+from ..._terminal import print_line
 from ..arguments import parsed
 from ..errors import UserError, check_folder, refusals
 from ..sharing.export import ADAPTER, CARD, card, export, model_folders, without_code
@@ -56,21 +56,16 @@ def run(args: Sequence[str]) -> None:
         for agent, folder in folders.items():
             with explained_content(arguments.directory):
                 is_adapter = (folder / ADAPTER).is_file() and not arguments.merge
-                text = card(
-                    arguments.directory,
-                    targets[agent].name,
-                    agent=agent,
-                    library="peft" if is_adapter else "transformers",
-                    license_id=arguments.license,
-                )
+                library = "peft" if is_adapter else "transformers"
+                name = targets[agent].name
+                text = card(arguments.directory, name, agent, library_name=library, license=arguments.license)
             export(folder, targets[agent], is_merged=arguments.merge)
             removed = without_code(folder, targets[agent])
             (targets[agent] / CARD).write_text(text, encoding="utf-8", errors="backslashreplace")
             if removed:
-                line = f"not exported, because it is code: {shown(', '.join(removed))}"
-                terminal().print(line, markup=False, highlight=False, soft_wrap=True)
+                print_line(f"not exported, because it is code: {', '.join(removed)}")
     for target in targets.values():
-        terminal().print(f"model: {shown(target)}", markup=False, highlight=False, soft_wrap=True)
+        print_line(f"model: {target}")
 
 
 def export_episodes(arguments: ExportArguments) -> None:
@@ -86,4 +81,4 @@ def export_episodes(arguments: ExportArguments) -> None:
         from ...algorithms.runs.records import read_text_episodes
 
         write_log(read_text_episodes(arguments.directory), out)
-    terminal().print(f"log: {shown(out)}", markup=False, highlight=False, soft_wrap=True)
+    print_line(f"log: {out}")

@@ -12,7 +12,7 @@ from tyro.conf import Positional
 
 from ..._ownership import refuse_full_folder
 from ..._ranges import Checked, Count, Positive
-from ..._terminal import shown, terminal
+from ..._terminal import print_line, terminal
 from ...agents.config import TINY
 from ..arguments import parsed
 from ..errors import UserError, check_folder, refusals
@@ -84,4 +84,4 @@ def run(args: Sequence[str]) -> None:
         on_update=on_update,
     )
     save(model, tokenizer, arguments.out)
-    terminal().print(f"model: {shown(arguments.out)}", markup=False, highlight=False, soft_wrap=True)
+    print_line(f"model: {arguments.out}")

@@ -15,7 +15,7 @@ from ..._json import read_json
 from ..._ranges import Advanced, Also, Checked, Count
 from ..._removed import without_removed
 from ..._settings import settings_of, sorted_out
-from ..._toml import read_toml, toml_lines
+from ..._toml import read_toml, toml
 from ...agents.config import CHAT, ModelConfig
 from ...agents.numeric.config import NetworkConfig
 from ...algorithms.config import OLDER_VALUES, TrainConfig
@@ -134,16 +134,14 @@ def print_plan(experiment: Experiment, arguments: TrainArguments[Any], given: Gi
     left_out = {"config", "dry_run", "env", "env_kwargs", "settings", *nested_classes(TrainArguments)}
     own = {name: value for name, value in filled(arguments).items() if name not in left_out}
     first = {"algorithm": experiment.algorithm, "env": experiment.env}  # the id with its version
-    lines += toml_lines({**first, **own, **filled(arguments.logging)})
     settings = replace(arguments.settings, credited_reward=experiment.resolved().config.credited_reward)
     tables = dict(zip(PARTS, map(filled, (settings, arguments.model, arguments.network)), strict=True))
     tables["env_kwargs"] = {**given.env_kwargs, **keyword_arguments(arguments.env_kwargs)}
-    for name, table in tables.items():
-        lines += ["", f"[{name}]", *toml_lines(table)]
+    lines.append(toml({**first, **own, **filled(arguments.logging), **tables}))
     if group.is_writer:
         for line in experiment.without_effect():
             print(line, file=sys.stderr)
-        print(*lines, sep="\n")
+        print(*lines, sep="\n", end="")
     if not plan["fits"]:
         raise SystemExit(2)
 

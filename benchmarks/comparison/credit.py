@@ -49,8 +49,8 @@ NUM_EPISODES = 96  # per update; a multiple of the group size of every algorithm
 NUM_MEASURED = 4  # last updates, whose advantages are compared
 NOTE = f"""\
 `collm benchmark credit` correlates each algorithm's advantages with exact counterfactual advantages, over all turns of
-the last {NUM_MEASURED} updates of {NUM_EPISODES} episodes. The policies are random tables; only critics learn.
-Intervals: 95 % bootstrap over seeds. Environment steps do not count the replays of `difference`."""
+the last {NUM_MEASURED} updates of {NUM_EPISODES} episodes. The policies are random tables that do not learn; critics
+learn. Intervals: 95 % bootstrap over seeds. Environment steps do not count the replays of `difference`."""
 Course: TypeAlias = tuple[tuple[tuple[str, str], ...], ...]  # joint actions: pairs of agent and reply
 
 

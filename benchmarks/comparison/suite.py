@@ -39,7 +39,6 @@ Folders are searched in the working directory, then next to the file.
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
@@ -48,17 +47,13 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 from ..._errors import UserError, nearest
 from ..._ranges import Checked, Finite, Seed
 from ..._removed import replacement
+from ..._toml import read_toml
 from ...agents.config import MAX_NEW_TOKENS, ModelConfig
 from ...agents.numeric.config import NetworkConfig
 from ...algorithms.registry import UnknownAlgorithmError, algorithm_spec
 
 if TYPE_CHECKING:
     from ...algorithms.runs.assembly.experiment import Experiment
-
-if sys.version_info >= (3, 11):
-    import tomllib
-else:
-    import tomli as tomllib
 
 PROMPTED = "prompted"  # algorithm of entries whose models are not trained
 UNUSED = "mareinforce"  # algorithm in the settings of such entries; it is not used, and has no critic
@@ -211,8 +206,9 @@ def read_suite(path: Path) -> Suite:
         raise FileNotFoundError(
             f"{path} is neither a TOML file nor the name of a suite of collm; {nearest(path.name, known)}"
         )
+    table = read_toml(path)
     try:
-        suite = parse_suite(tomllib.loads(path.read_text(encoding="utf-8")), default_name=path.stem)
+        suite = parse_suite(table, default_name=path.stem)
     except (ValueError, TypeError) as error:
         raise ValueError(f"{path}: {error}") from error
     return replace(suite, starts=tuple(_found(start, path.parent) for start in suite.starts))
@@ -238,26 +234,16 @@ def parse_suite(table: Mapping[str, Any], *, default_name: str = UNNAMED) -> Sui
         environments.append(EnvironmentEntry(**entry, place=len(environments)))
     algorithms: list[AlgorithmEntry] = []
     for entry in _tables(table, "algorithms"):
-        entry = {
-            "algorithm": entry.get("algorithm", entry.get("name", "")),
-            "name": entry.get("algorithm", ""),
-            **entry,
-        }
+        name = entry.get("algorithm", "")
+        entry = {"algorithm": name or entry.get("name", ""), "name": name, **entry}
         _refuse_unknown("an algorithm", entry, {each.name for each in fields(AlgorithmEntry)} - {"place"})
         entry["budget_in"] = {name: Budget.read(budget) for name, budget in entry.get("budget_in", {}).items()}
         algorithms.append(AlgorithmEntry(**entry, place=len(algorithms)))
-    suite = Suite(
-        name=table.get("name", default_name),
-        seeds=table.get("seeds", ()),
-        environments=tuple(environments),
-        algorithms=tuple(algorithms),
-        budget=Budget.read(table["budget"]) if "budget" in table else None,
-        config=table.get("config", {}),
-        model=table.get("model", {}),
-        network=table.get("network", {}),
-        starts=tuple(table.get("starts", ())),
-        contrasts=tuple(_contrast(entry) for entry in _tables(table, "contrasts")),
-    )
+    read: dict[str, Any] = {"environments": tuple(environments), "algorithms": tuple(algorithms)}
+    read["contrasts"] = tuple(_contrast(entry) for entry in _tables(table, "contrasts"))
+    if "budget" in table:
+        read["budget"] = Budget.read(table["budget"])
+    suite = Suite(**{"name": default_name, "seeds": (), **table, **read})
     _check(suite)
     return suite
 

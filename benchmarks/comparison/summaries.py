@@ -258,9 +258,8 @@ def in_order(summaries: Sequence[RunSummary]) -> list[RunSummary]:
     return [_from_json(_rounded(asdict(each))) for each in found]
 
 
-def write_summaries(summaries: Sequence[RunSummary], path: Path) -> None:
-    lines = (json.dumps(_rounded(asdict(each)), ensure_ascii=False) for each in summaries)
-    path.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8", errors="backslashreplace")
+def summary_lines(summaries: Sequence[RunSummary]) -> str:
+    return "".join(json.dumps(_rounded(asdict(each)), ensure_ascii=False) + "\n" for each in summaries)
 
 
 def _from_json(row: Mapping[str, Any]) -> RunSummary:

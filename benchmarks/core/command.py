@@ -16,7 +16,7 @@ from rich.text import Text
 
 from ..._ownership import refuse_foreign_files, write_text
 from ..._ranges import refuse_password
-from ..._terminal import shown
+from ..._terminal import print_line, shown
 from ...agents.config import ModelConfig
 from ...agents.core import Policy
 from ...agents.scripted import RandomPolicy, fixed_policy, reference_policy
@@ -129,7 +129,7 @@ def evaluate_suite(
             table.add_row(*row)
         console.print(table)
         for line in reasons(everyone):
-            console.print(shown(line), markup=False, highlight=False, soft_wrap=True)
+            print_line(line, console)
         console.print(f"submissions and the table: {shown(folder)}", markup=False, soft_wrap=True)
     if any(each.unplayed for each in played):
         raise SystemExit(1)

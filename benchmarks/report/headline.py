@@ -7,8 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from ...algorithms.rollout.intervals import Floats, Interval
-from ...envs.registration.registry import Range
+from ...algorithms.rollout.intervals import Interval
 from .comparison import Comparison, paired
 from .figures import Bar, Chart
 from .reasons import reasons
@@ -27,21 +26,17 @@ def headline(comparison: Comparison) -> Headline:
     """State the method with the highest return, and the methods that are not significantly different.
 
     Returns are held-out returns, or returns of the last half of training if no run was evaluated. If all returns are
-    between 0 and 1, there is one statement for all environments, otherwise one per environment.
+    between 0 and 1 and each method has a seed with returns in all environments, there is one statement for all
+    environments, otherwise one per environment.
     """
     how = "sampled" if any(run.evaluations for run in comparison.finished) else "training"
     names = comparison.environments
-    if len(names) > 1 and comparison.has_one_scale:
-        matrices = {name: comparison.seeds_and_scores(name, names, how) for name in comparison.algorithms}
-        found = [_Ranking(f"{len(names)} environments", matrices, how, comparison.bounds(*names))]
-        level = _mean([comparison.start(name) for name in names])
-    else:
-        found = []
-        for name in names:
-            scores = {each: comparison.seeds_and_scores(each, [name], how) for each in comparison.algorithms}
-            found.append(_Ranking(name, scores, how, comparison.bounds(name)))
-        level = comparison.start(names[0]) if len(names) == 1 else None
-    found = [each for each in found if each.order]
+    groups = {name: [name] for name in names}
+    has_all = all(comparison.seeds_and_scores(method, names, how)[0] for method in comparison.algorithms)
+    if len(names) > 1 and comparison.has_one_scale and has_all:
+        groups = {f"{len(names)} environments": names}
+    rankings = [_Ranking(comparison, where, group, how) for where, group in groups.items()]
+    found = [each for each in rankings if each.order]
     what = "held-out returns at the end of training" if how == "sampled" else "returns in the last half of training"
     note = (
         f"Return: interquartile mean of the {what} over all seeds and tasks, and its 95 % interval (stratified "
@@ -52,20 +47,17 @@ def headline(comparison: Comparison) -> Headline:
     sentence = " ".join(each.sentence(is_named=len(names) > 1 and len(found) > 1) for each in found)
     reason = ""
     if len(found) == 1:
-        covered = names if len(names) > 1 and comparison.has_one_scale else [found[0].where]
-        reason = reasons(comparison, covered, found[0].order, is_tied=bool(found[0].tied))
-    charts = [each.chart(level if len(found) == 1 else comparison.start(each.where)) for each in found]
-    missing = "No method has finished runs in every environment." if comparison.finished else "No run has finished yet."
-    return Headline(sentence or missing, reason, note, charts)
+        reason = reasons(comparison, found[0].environments, found[0].order, is_tied=bool(found[0].tied))
+    charts = [each.chart(_mean([comparison.start(name) for name in each.environments])) for each in found]
+    return Headline(sentence or "No run has finished yet.", reason, note, charts)
 
 
 class _Ranking:
-    def __init__(self, where: str, scores: dict[str, tuple[list[int], Floats]], how: str, bounds: Range):
-        self.where = where
+    def __init__(self, comparison: Comparison, where: str, environments: Sequence[str], how: str):
+        self.where, self.environments, self._how = where, environments, how
+        scores = {name: comparison.seeds_and_scores(name, environments, how) for name in comparison.algorithms}
         self._scores = {name: found for name, found in scores.items() if found[0]}
-        self._how = how
-        self._bounds = bounds
-        self._is_over_many = any(matrix.shape[1] > 1 for _, matrix in self._scores.values())
+        self._bounds = bounds = comparison.bounds(*environments)
         self._estimates = {
             name: interval(interquartile_mean, matrix, bounds=bounds) for name, (_, matrix) in self._scores.items()
         }
@@ -76,7 +68,7 @@ class _Ranking:
     def sentence(self, *, is_named: bool) -> str:
         best, *others = self.order
         place = f"In {self.where}, " if is_named else ""
-        over = f" over {self.where}" if self._is_over_many else ""
+        over = f" over {self.where}" if len(self.environments) > 1 else ""
         score = f"a return of {_said(self._estimates[best])}{over}"
         if not others:
             return f"{place}{best} reaches {score}."

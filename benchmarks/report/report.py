@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from ..comparison.summaries import (
     read_episodes,
     run_directories,
     summarize,
-    write_summaries,
+    summary_lines,
 )
 from . import figures
 from .comparison import Comparison, marl_eval_json
@@ -36,7 +36,9 @@ from .episodes import pack, slim_episodes
 from .headline import headline
 from .page import Contents, page
 from .published import published_table
-from .tables import TableOfText, costs, final_scores, search, settings, tables
+from .tables import TableOfText, costs, search, settings, tables
+
+MAX_NAMED = 4  # runs that a line below the headline names
 
 
 @dataclass(frozen=True)
@@ -44,7 +46,7 @@ class Report:
     page: Path
     num_bytes: int
     num_episodes: int
-    table: TableOfText  # main results: the contrasts, the search, or the final scores
+    table: TableOfText  # main results: the search, published results, the contrasts, or the final scores
 
 
 def write_report(
@@ -71,53 +73,58 @@ def write_report(
         UserError: if a run is invalid, or if an output file exists that collm did not write.
     """
     is_run = (out / CONFIG_FILE).is_file()  # the report must not overwrite a run's episodes.jsonl
-    kept = [SUMMARIES_FILE, EPISODES_FILE] if run_directories(directory) and not is_run else []
     with explained_content(directory):
-        comparison = Comparison(summaries)
-        first, drawn = headline(comparison), figures.sections(comparison)
-        charts = [*first.charts, *(chart for section in drawn for chart in section.charts)]
-        names = (chart.file for chart in charts)
-        refuse_foreign_files(out, ["report.html", "tables.md", "marl_eval.json", *kept, *names])
-        for chart in charts:
-            with owned(out, chart.file) as new:
-                figures.write_png(chart, comparison.algorithms, new)
-        results, main_table = _results(comparison, contrasts, is_search)
-        beside = [costs(comparison), *settings(comparison)]
-        name = title or _title(comparison) or directory.resolve().name
-        lead = [*notes, *lead_lines(comparison, directory, len(episodes))]
-        html = page(
-            Contents(
-                title=name,
-                lead=lead,
-                headline=first,
-                figures=drawn,
-                results=results,
-                settings=beside,
-                methods=comparison.algorithms,
-                library=pack(episodes),
-            )
-        )
-        text = "\n".join(table.markdown() for table in [*results, *beside[:2]])
-        steps = marl_eval_json(summaries)
-    write_text(out, "report.html", html)
-    lines = [f"{line}\n" for line in (first.reason, *lead, first.note) if line]
-    write_text(out, "tables.md", "\n".join([f"## {name}", "", f"**{first.sentence}**\n", *lines, text]))
-    write_text(out, "marl_eval.json", json.dumps(steps, indent=1) + "\n")
-    if kept:
-        with owned(out, SUMMARIES_FILE) as new:
-            write_summaries(summaries, new)
-        write_text(out, EPISODES_FILE, "".join(json.dumps(each, ensure_ascii=False) + "\n" for each in episodes))
-    return Report(out / "report.html", len(html), len(episodes), main_table)
+        contents = _contents(Comparison(summaries), episodes, directory, title, contrasts, is_search, notes)
+        texts = {"report.html": page(contents), "tables.md": _markdown(contents)}
+        texts["marl_eval.json"] = json.dumps(marl_eval_json(summaries), indent=1) + "\n"
+        if run_directories(directory) and not is_run:
+            lines = (json.dumps(each, ensure_ascii=False) + "\n" for each in episodes)
+            texts |= {SUMMARIES_FILE: summary_lines(summaries), EPISODES_FILE: "".join(lines)}
+        _write_figures(contents, out, texts)
+    for name, text in texts.items():
+        write_text(out, name, text)
+    return Report(out / "report.html", len(texts["report.html"]), len(episodes), contents.results[0])
 
 
-def _results(
-    comparison: Comparison, contrasts: Sequence[Contrast], is_search: bool
-) -> tuple[list[TableOfText], TableOfText]:
-    """Tables of the results, and the main one of them."""
+def _contents(
+    comparison: Comparison,
+    episodes: Sequence[dict[str, Any]],
+    directory: Path,
+    title: str | None,
+    contrasts: Sequence[Contrast],
+    is_search: bool,
+    notes: Sequence[str],
+) -> Contents:
     first = [search(comparison)] if is_search else []
     first += [table for table in [published_table(comparison)] if table.rows]
     first += [contrast_table(findings(contrasts, comparison))] if contrasts else []
-    return [*first, *tables(comparison)], first[0] if first else final_scores(comparison, "sampled")
+    return Contents(
+        title=title or _title(comparison) or directory.resolve().name,
+        lead=[*notes, *lead_lines(comparison, directory, len(episodes))],
+        headline=headline(comparison),
+        figures=figures.sections(comparison),
+        results=[*first, *tables(comparison)],
+        settings=[costs(comparison), *settings(comparison)],
+        methods=comparison.algorithms,
+        library=pack(episodes),
+    )
+
+
+def _markdown(contents: Contents) -> str:
+    first = contents.headline
+    lines = [f"{line}\n" for line in (first.reason, *contents.lead, first.note) if line]
+    found = [table.markdown() for table in [*contents.results, *contents.settings[:2]]]
+    return "\n".join([f"## {contents.title}", "", f"**{first.sentence}**\n", *lines, *found])
+
+
+def _write_figures(contents: Contents, out: Path, others: Iterable[str]) -> None:
+    """Write the figures as PNG. Before, refuse to overwrite files of others, also those with the names `others`."""
+    groups = [contents.headline.charts, *(section.charts for section in contents.figures)]
+    charts = {chart.file: chart for group in groups for chart in group}
+    refuse_foreign_files(out, [*others, *charts])
+    for name, chart in charts.items():
+        with owned(out, name) as new:
+            figures.write_png(chart, contents.methods, new)
 
 
 def _title(comparison: Comparison) -> str:
@@ -198,6 +205,6 @@ def lead_lines(comparison: Comparison, directory: Path, num_episodes: int) -> li
     return lines
 
 
-def _first(names: Sequence[str], limit: int = 4) -> str:
-    more = [f"and {len(names) - limit} more"] if len(names) > limit else []
-    return "; ".join([*names[:limit], *more])
+def _first(names: Sequence[str]) -> str:
+    more = [f"and {len(names) - MAX_NAMED} more"] if len(names) > MAX_NAMED else []
+    return "; ".join([*names[:MAX_NAMED], *more])

@@ -126,12 +126,7 @@ def without_code(folder: Path, target: Path) -> list[str]:
 
 
 def dataset_card(repo: str, license_id: str | None) -> str:
-    """Build the card of the dataset of a team's episodes, which `datasets.load_dataset` reads.
-
-    Args:
-        repo: hub repository of the team.
-        license_id: the hub's identifier of the license. None: unknown.
-    """
+    """Build the card of the episodes of the team `repo`, which `datasets.load_dataset` reads."""
     from huggingface_hub import DatasetCardData  # late import: help needs no hub
 
     configs = [{"config_name": "default", "data_files": EPISODES}]
@@ -144,23 +139,15 @@ def dataset_card(repo: str, license_id: str | None) -> str:
     return _with_metadata(data, parts)
 
 
-def card(
-    directory: Path,
-    name: str,
-    *,
-    library: str,
-    agent: str | None = None,
-    license_id: str | None = None,
-    dataset: str | None = None,
-) -> str:
+def card(directory: Path, name: str, agent: str | None = None, **metadata: Any) -> str:
     """Build a model card with metadata, an example, the training, its results and its settings.
 
     Args:
         name: folder or hub repository of the model, for the example.
-        library: package that loads the model: transformers, peft, or collm for a team.
         agent: agent of the model. None: the card of the whole team.
-        license_id: the hub's identifier of the license, such as apache-2.0. None: unknown.
-        dataset: hub repository of the run's episodes. None: not on the hub.
+        metadata: further fields of `huggingface_hub.ModelCardData`: `library_name` (package that loads the model:
+            transformers, peft, or collm for a team), `license` (the hub's identifier, such as apache-2.0; None:
+            unknown) and `datasets` (hub repositories of the run's episodes; None: not on the hub).
     """
     from huggingface_hub import ModelCardData  # late import: help needs no hub
 
@@ -170,17 +157,11 @@ def card(
     bases = hub_bases(config, directory)
     files = (directory / "metrics.jsonl", directory / "evaluation.jsonl")
     rows, evaluations = (read_lines(file) if file.is_file() else [] for file in files)
-    results = _eval_results(config["env"], evaluations[-1]) if evaluations else None
-    data = ModelCardData(
-        base_model=bases[0] if len(bases) == 1 else bases or None,
-        license=license_id,
-        library_name=library,
-        pipeline_tag="text-generation",
-        tags=TAGS,
-        datasets=[dataset] if dataset else None,
-        model_name=name.rpartition("/")[2] if results else None,
-        eval_results=results,
-    )
+    if evaluations:
+        metadata["model_name"] = name.rpartition("/")[2]
+        metadata["eval_results"] = _eval_results(config["env"], evaluations[-1])
+    base = bases[0] if len(bases) == 1 else bases or None
+    data = ModelCardData(base_model=base, pipeline_tag="text-generation", tags=TAGS, **metadata)
     subject = "A team" if agent is None else "One agent of a team"
     settings = _without_paths({**config["config"], **config["model"]}, directory)
     parts = [
@@ -234,16 +215,10 @@ def shared_config(directory: Path) -> dict[str, Any]:
 def _eval_results(env: str, row: Mapping[str, Any]) -> list[Any]:
     from huggingface_hub import EvalResult
 
+    values = {f"mean return of the team, {how}": row[f"evaluation/{how}/return"] for how in DECODING}
     return [
-        EvalResult(
-            task_type="reinforcement-learning",
-            dataset_type=env,
-            dataset_name=env,
-            metric_type="mean_reward",
-            metric_name=f"mean return of the team, {how}",
-            metric_value=row[f"evaluation/{how}/return"],
-        )
-        for how in DECODING
+        EvalResult("reinforcement-learning", env, env, "mean_reward", value, metric_name=name)
+        for name, value in values.items()
     ]
 
 

@@ -104,13 +104,9 @@ def write_upload(directory: Path, target: Path, repo: str, license_id: str | Non
             (dataset / CARD).write_text(dataset_card(repo, license_id), encoding="utf-8")
         elif file.name != EPISODES and file.is_file():
             shutil.copyfile(file, model / file.name)
-    text = card(
-        directory,
-        repo,
-        library="collm",
-        license_id=license_id or license_of(directory),
-        dataset=f"{repo}-episodes" if dataset.is_dir() else None,
-    )
+    datasets = [f"{repo}-episodes"] if dataset.is_dir() else None
+    license_id = license_id or license_of(directory)
+    text = card(directory, repo, library_name="collm", license=license_id, datasets=datasets)
     (model / CARD).write_text(text, encoding="utf-8", errors="backslashreplace")
 
 
@@ -168,13 +164,10 @@ def downloaded(repo: str) -> Path:
 
 
 def check_name(repo: str) -> None:
-    from huggingface_hub.errors import HFValidationError
     from huggingface_hub.utils import validate_repo_id
 
-    try:
+    with hub_errors(repo):
         validate_repo_id(repo)
-    except HFValidationError as error:
-        raise UserError(f"REPO {repo!r} is not a name of the hub: {error}") from error
     if not REPOSITORY.fullmatch(repo):
         raise UserError(f"REPO {repo!r} is not a repository of the hub; give owner/name")
 
@@ -186,6 +179,8 @@ def hub_errors(repo: str) -> Iterator[None]:
 
     try:
         yield
+    except errors.HFValidationError as error:
+        raise UserError(f"REPO {repo!r} is not a name of the hub: {error}") from error
     except (errors.OfflineModeIsEnabled, errors.LocalEntryNotFoundError) as error:
         raise UserError(
             f"{repo!r} needs the hub, which cannot be reached; check the name, the connection and HF_HUB_OFFLINE"

@@ -46,6 +46,11 @@ def refuse_other(name: str, value: Any, choices: tuple[Any, ...]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}")
 
 
+def refuse_count(name: str, value: Any, low: int, high: int) -> None:
+    if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
+        raise ValueError(f"{name}={value!r} must be an integer from {low} to {high}")
+
+
 Memory = Literal["all", "last", "none"]
 """Content of a history besides the first prompt and the newest feedback: all turns, the last reply, or nothing."""
 

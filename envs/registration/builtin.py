@@ -55,7 +55,7 @@ _MAX_NEW_TOKENS = {"MiniWriting": 48, "MiniCode": 48, "MiniBuild": 8, "MiniShift
 _MAX_NEW_TOKENS |= {"TinyHanabi": 4, "Profile": 16, "Advice": 8, "MatrixGame": 4}
 """Maximum tokens per reply: at least twice the longest reference reply, in tokens of the model "tiny"."""
 
-_STARTS = "MiniShift", "TinyHanabi", "Advice", "MatrixGame"
+_STARTS = "MiniShift", "TinyHanabi", "Advice", "MatrixGame", "Profile"
 """Environments with a start checkpoint in `agents/tiny/starts`."""
 
 

@@ -20,6 +20,11 @@ def shown(text: object) -> str:
     return _CONTROLS.sub(lambda found: found[0].encode("unicode_escape").decode("ascii"), str(text))
 
 
+def print_line(text: object, console: Console | None = None) -> None:
+    """Print a text without markup, colours and wrapping. Control characters are escaped."""
+    (console or terminal()).print(shown(text), markup=False, highlight=False, soft_wrap=True)
+
+
 def terminal(**options: Any) -> Console:
     """Return a `rich.console.Console` without emoji codes, because these would change texts such as `openai:m:`."""
     from rich.console import Console  # here, because some commands do not need rich

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -21,38 +20,23 @@ NONE = "None"
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file. Raises `UserError` if the content is not TOML."""
     try:
-        found: dict[str, Any] = _with_none(tomllib.loads(path.read_text(encoding="utf-8")))
+        found: dict[str, Any] = tomllib.loads(path.read_text(encoding="utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UserError(f"{path} is not TOML: {error}") from error
-    return found
+    return dict(_mapped(found, lambda value: None if value == NONE else value))
 
 
-def toml_lines(values: Mapping[str, Any]) -> list[str]:
-    """Return a line `name = value` for each item."""
-    return [f"{_key(name)} = {_value(value)}" for name, value in values.items()]
+def toml(values: Mapping[str, Any]) -> str:
+    """Return a dict as TOML. Values of other types are written as text."""
+    import tomli_w  # late import: environments alone do not need it
+
+    return tomli_w.dumps(_mapped(values, lambda value: value if isinstance(value, str | int | float) else str(value)))
 
 
-def _with_none(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {name: _with_none(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [_with_none(each) for each in value]
-    return None if value == NONE else value
-
-
-def _key(name: str) -> str:
-    is_bare = name.isascii() and name.replace("_", "").replace("-", "").isalnum()
-    return name if is_bare else _value(name)
-
-
-def _value(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(toml_lines(value)) + "}"
-    if isinstance(value, list | tuple):
-        return "[" + ", ".join(map(_value, value)) + "]"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, int | float):
-        return repr(value)
-    # JSON strings are TOML strings, except for the delete character.
-    return json.dumps(str(value), ensure_ascii=False).replace("\x7f", "\\u007f")
+def _mapped(values: Any, function: Callable[[Any], Any]) -> Any:
+    """Apply a function to all values in nested dicts and lists."""
+    if isinstance(values, Mapping):
+        return {name: _mapped(value, function) for name, value in values.items()}
+    if isinstance(values, list | tuple):
+        return [_mapped(value, function) for value in values]
+    return function(values)

@@ -9,7 +9,7 @@ from collm.algorithms.runs.loggers import read_lines
 from collm.benchmarks.cli import main
 
 ASKED_FOR = ("iac", "maac", "ippo", "mappo", "mareinforce", "magrpo", "marloo", "maremax", "collm-dc", "collm-cc")
-ASKED_FOR += ("dr-grpo", "dapo", "gspo", "at-grpo", "dr-mas", "m-grpo", "rae", "difference", "coma")
+ASKED_FOR += ("dr-grpo", "dapo", "gspo", "at-grpo", "dr-mas", "m-grpo", "rae", "difference", "coma", "c3")
 TEXT_ONLY = ("difference", "coma")
 
 

@@ -108,7 +108,7 @@ def test_all_outputs_of_a_run_have_returns_of_agents(trained, tmp_path):
         assert row["returns"] == own
     rows = [line for line in printed.splitlines() if f"  {AGENTS[1]}" in line and "[" in line]
     assert len(rows) == len(run.evaluations)
-    assert f"| 2, {AGENTS[0]} |" in card(run.directory, "owner/name", library="collm")
+    assert f"| 2, {AGENTS[0]} |" in card(run.directory, "owner/name", library_name="collm")
     assert main(["report", str(run.directory), "--out", str(tmp_path)]) == 0
     tables = (tmp_path / "tables.md").read_text()
     assert "### Returns of agents" in tables and f"{AGENTS[1]} " in tables and "gini" in tables
@@ -119,7 +119,7 @@ def test_common_games_have_the_outputs_of_before(trained, tmp_path):
     for row in [*run.metrics, *run.evaluations]:
         assert not [name for name in row if "return/" in name or "welfare" in name]
     assert not [row for row in run.episodes if "returns" in row]
-    assert AGENTS[0] not in printed and f"2, {AGENTS[0]}" not in card(run.directory, "owner/name", library="collm")
+    assert AGENTS[0] not in printed and f"2, {AGENTS[0]}" not in card(run.directory, "owner/name", library_name="collm")
     assert main(["report", str(run.directory), "--out", str(tmp_path)]) == 0
     assert "Returns of agents" not in (tmp_path / "tables.md").read_text()
 

@@ -146,6 +146,7 @@ EXTRA = [
     Cell("magrpo", "own", "token", settings={"credit": "token", "divide_by_length": True}),
     Cell("magrpo", "shared", "clipped", settings={"ppo_epochs": 2, "clip_range": 0.2, "clip_range_high": 0.3}),
     Cell("iac", "own", "own-reward", settings={"credited_reward": "own", "reward_scale": 2.0, "reward_shift": -0.5}),
+    Cell("maac", "own", "own-joint", "collm/Advice-v0"),
     Cell("iac", "own", "schedule", settings={"learning_rate_schedule": "cosine", "warmup_updates": 2}),
     Cell("iac", "own", "narrow-passes", settings={"max_batch_tokens": 256, "rollout_buffer_size": 6}),
     Cell("iac", "own", "recomputed", model={"recomputes_activations": True}),
@@ -166,5 +167,6 @@ QUICK = (
     "magrpo-adapters-kl-loss",
     "mappo-own-stale-turns",
     "mappo-own-numbers",
+    "maac-own-own-joint",
 )
 """Cells that the quick suite compares too."""

@@ -1,6 +1,7 @@
 """Write the golden record: `python tests/golden/make.py`, about 7 minutes on 2 cores.
 
 Arguments are patterns of cells, such as "maac-*" or "*-ranks"; only the entries of these cells are then written anew.
+If this machine's arithmetic is not that of the record, these entries get an arithmetic of their own.
 Make the record again only for a change that is meant to change results, and say in the commit which and why.
 """
 
@@ -48,13 +49,14 @@ def main(patterns: list[str]) -> None:
     names = [name for name in CELLS if not patterns or any(fnmatch(name, pattern) for pattern in patterns)]
     if not names:
         sys.exit(f"no cell has a name like {', '.join(patterns)}")
-    kept: dict[str, Any] = {}
-    if patterns:
-        old = record.load()
-        if differing := record.differing_arithmetic(old["arithmetic"]):
-            sys.exit(f"the record is of another arithmetic ({'; '.join(differing)}); make all of it again")
-        kept = {name: entry for name, entry in old["cells"].items() if name in CELLS}
-    record.save(record.arithmetic(), kept | made(names))
+    found = made(names)
+    if not patterns:
+        return record.save(record.arithmetic(), found)
+    old = record.load()
+    if record.differing_arithmetic(old["arithmetic"]):
+        found = {name: {**entry, "arithmetic": record.arithmetic()} for name, entry in found.items()}
+    kept = {name: entry for name, entry in old["cells"].items() if name in CELLS}
+    record.save(old["arithmetic"], kept | found)
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ def differences(found: dict[str, Any], recorded: dict[str, Any], *, is_exact: bo
     Args:
         is_exact: compare hashes and metrics exactly. False: metrics alone, to `factor` times `TOLERANCES`.
     """
-    names = [name for name in dict.fromkeys((*recorded, *found)) if is_exact and name != "shown"]
+    names = [name for name in dict.fromkeys((*recorded, *found)) if is_exact and name not in ("shown", "arithmetic")]
     lines = [f"{name}: another hash" for name in names if found.get(name) != recorded.get(name)]
     for name in dict.fromkeys((*recorded["shown"], *found["shown"])):
         mine, theirs = (each["shown"].get(name) for each in (found, recorded))

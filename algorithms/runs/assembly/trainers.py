@@ -92,7 +92,7 @@ def make_collector(
 ) -> RolloutCollector:
     """Make the collector of training episodes. With `is_judged`, a reward model reads the joint histories."""
     config = algorithm.config
-    return RolloutCollector(
+    return algorithm.make_collector(
         vector,
         policies,
         reads_state=algorithm.critic_reads == "joint" or is_judged,

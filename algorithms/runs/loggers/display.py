@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from ...._terminal import shown
+from ...._terminal import print_line, shown
 from ...rollout.collector import RolloutCollector
 from ..evaluation import Evaluated, agents_in, interval_in
 from ..files import read_lines
@@ -70,10 +70,7 @@ class ProgressLines:
         now = time.monotonic()
         if now - self._printed_at >= LINE_S:
             self._printed_at = now
-            self.print(f"{name}: {progress_of(collector)}")
-
-    def print(self, line: str) -> None:
-        self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+            print_line(f"{name}: {progress_of(collector)}", self.console)
 
 
 class TrainingDisplay(Callback):

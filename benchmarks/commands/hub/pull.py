@@ -9,7 +9,7 @@ from pathlib import Path
 from tyro.conf import Positional
 
 from ...._ranges import Checked
-from ...._terminal import shown, terminal
+from ...._terminal import print_line
 from ...arguments import parsed
 from ...errors import check_folder, refusals
 from ...sharing.hub import pull
@@ -33,4 +33,4 @@ def run(args: Sequence[str]) -> None:
     with refusals():
         check_folder(out, "--out")
         pull(arguments.repo, out)
-    terminal().print(f"team: {shown(out)}", markup=False, highlight=False, soft_wrap=True)
+    print_line(f"team: {out}")

@@ -10,7 +10,7 @@ from tyro.conf import Positional
 
 from ...._json import explained_content
 from ...._ranges import Checked
-from ...._terminal import shown, terminal
+from ...._terminal import print_line
 from ...arguments import parsed
 from ...errors import refusals
 from ...sharing.hub import push
@@ -40,4 +40,4 @@ def run(args: Sequence[str]) -> None:
     arguments = parsed(PushArguments, "push", args, examples=EXAMPLES)
     with refusals(), explained_content(arguments.directory):
         url = push(arguments.directory, arguments.repo, private=arguments.private, license_id=arguments.license)
-    terminal().print(f"team: {shown(url)}", markup=False, highlight=False, soft_wrap=True)
+    print_line(f"team: {url}")

@@ -10,7 +10,7 @@ from tyro.conf import Positional
 
 from ...._ownership import refuse_foreign_files, write_text
 from ...._ranges import Checked
-from ...._terminal import shown, terminal
+from ...._terminal import print_line
 from ....algorithms.runs.files import read_config
 from ...arguments import parsed
 from ...errors import check_folder, refusals
@@ -46,4 +46,4 @@ def run(args: Sequence[str]) -> None:
         refuse_foreign_files(arguments.out, [PAGE])
         page = page_of(arguments.runs, trust=arguments.trust)
         write_text(arguments.out, PAGE, page)
-    terminal().print(f"page: {shown(arguments.out / PAGE)}", markup=False, highlight=False, soft_wrap=True)
+    print_line(f"page: {arguments.out / PAGE}")

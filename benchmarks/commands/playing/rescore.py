@@ -18,7 +18,7 @@ from rich.text import Text
 from tyro.conf import Positional
 
 from ...._ranges import Checked
-from ...._terminal import shown, terminal
+from ...._terminal import print_line, shown, terminal
 from ....envs.core import Message, Outcome, StepResult, TextParallelEnv
 from ....envs.wrappers.recording import mean_info, recorded_return, turns_by_time
 from ....envs.wrappers.reward_functions import JudgedTurn, RewardFunctions
@@ -63,7 +63,7 @@ def run(args: Sequence[str]) -> None:
         if out is not None:
             out.parent.mkdir(parents=True, exist_ok=True)
             JsonLines(out).write(new_rows)
-            terminal().print(f"episodes: {shown(out)}", markup=False, highlight=False, soft_wrap=True)
+            print_line(f"episodes: {out}")
     terminal().print(comparison(rows, new_rows))
 
 

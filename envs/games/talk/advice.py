@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache, partial
-from itertools import combinations, product
+from functools import partial
 from typing import Any, ClassVar
 
 from ...core import Outcome
 from .core import Phase, TalkEnv
+from .solutions import best_partition
 
 NUM = 8  # states and actions are 0 to NUM - 1
 STATES = range(NUM)
-Cells = tuple[tuple[int, ...], ...]
 _RULES = """\
 Builder 0 knows a number from 0 to 7 and advises builder 1, who then names a number. Builder 1 earns the more, the \
 nearer its number is to the true one; builder 0, the nearer it is to the true one plus {bias:g}."""
@@ -24,8 +23,9 @@ class Advice(TalkEnv):
 
     With number s, named number a and bias b, the decider (builder_1) earns 1 - (a - s)^2 / 49, and the adviser
     (builder_0) 1 - (a - s - b)^2 / (7 + b)^2. Interests are common if the bias is 0; the larger the bias, the less the
-    adviser can credibly say. In an equilibrium, the adviser tells in which of several intervals the number is. Rules:
-    Crawford and Sobel, Strategic Information Transmission (1982), with eight numbers.
+    adviser can credibly say. They are never opposed, because both agents prefer s to lower numbers. In an equilibrium,
+    the adviser tells in which of several intervals the number is. Rules: Crawford and Sobel, Strategic Information
+    Transmission (1982), with eight numbers.
 
     Args:
         bias: difference between the adviser's favourite action and the decider's, 0 to 7.
@@ -43,14 +43,12 @@ class Advice(TalkEnv):
             raise ValueError(f"bias={bias!r} must be from 0 to {NUM - 1}")
         super().__init__(2, 2, **kwargs)
         self._bias = bias
+        self._pays = [[pay(state, action, bias) for action in STATES] for state in STATES]
+        self._best = {hears: best_partition(self._pays, NUM if hears else 1) for hears in (True, False)}
         self.interests = "mixed" if bias else "common"
-        self._advice = ""  # the adviser's message
 
     def phase(self, turn: int) -> tuple[Phase, Sequence[str]]:
         return "do" if turn else "say", self.possible_agents[turn : turn + 1]
-
-    def begin(self, task: int) -> None:
-        self._advice = ""
 
     def facts(self, agent: str) -> str:
         return "" if self.possible_agents.index(agent) else f"goal {self.task}"
@@ -61,34 +59,31 @@ class Advice(TalkEnv):
     def options(self, agent: str) -> Sequence[str]:
         return tuple(map(str, STATES))
 
-    def message(self, agent: str, reply: str) -> str:
-        self._advice = super().message(agent, reply)
-        return self._advice
-
     def num_lies(self, agent: str, message: str) -> int:
         named = said(message)
         return int(bool(named) and self.task not in named)
 
     def act(self, actions: Mapping[str, str]) -> Outcome:
         action = int(*actions.values())
-        earned = dict(zip(self.possible_agents, pay(self.task, action, self._bias), strict=True))
-        return Outcome(earned, metrics={"agreed": float(action in said(self._advice))})
+        earned = dict(zip(self.possible_agents, self._pays[self.task][action], strict=True))
+        return Outcome(earned, metrics={"agreed": float(action in said(self.said[self.possible_agents[0]]))})
 
     def truth(self) -> str:
         return f"goal {self.task}"
 
     def policy(self, agent: str, hears: bool) -> str:
-        cells, actions = equilibrium(self._bias)
+        _, cells, actions = self._best[hears]
         if agent == self.possible_agents[0]:
             return " ".join(str(state) for cell in cells for state in cell if hears and self.task in cell)
         named = [state for _, message in self.heard[agent] for state in said(message) if hears]
         if not named:
-            return str(*equilibrium(self._bias, 1)[1])
+            return str(*self._best[False].actions)
         return str(next(action for cell, action in zip(cells, actions, strict=True) if named[0] in cell))
 
     def partners(self) -> Mapping[str, Callable[[str], str]]:
-        """Return strangers: advisers that tell the number or add the bias, and deciders that believe or subtract it."""
-        return {"honest": partial(self._literal, 0), "exaggerating": partial(self._literal, self._bias)}
+        """Return strangers: advisers that add a number, and deciders that subtract it: 0, the bias or half of it."""
+        added = {"honest": 0, "exaggerating": self._bias, "moderate-held-out": self._bias / 2}
+        return {name: partial(self._literal, number) for name, number in added.items()}
 
     def _literal(self, added: float, agent: str) -> str:
         if agent == self.possible_agents[0]:
@@ -98,9 +93,8 @@ class Advice(TalkEnv):
 
     def ceilings(self) -> Mapping[str, float]:
         """Return exact mean rewards of both agents. "silent": the equilibrium in which the adviser says nothing."""
-        best = sum(max(sum(pay(state, action, self._bias)) for action in STATES) for state in STATES) / NUM / 2
-        found = {"optimum": best, "equilibrium": value(*equilibrium(self._bias), self._bias)}
-        return found | {"silent": value(*equilibrium(self._bias, 1), self._bias)}
+        best = sum(max(map(sum, pays)) for pays in self._pays) / NUM / 2
+        return {"optimum": best, "equilibrium": self._best[True].value, "silent": self._best[False].value}
 
 
 def said(message: str) -> list[int]:
@@ -111,33 +105,3 @@ def said(message: str) -> list[int]:
 def pay(state: int, action: int, bias: float) -> tuple[float, float]:
     """Return the rewards of the adviser and of the decider."""
     return 1 - ((action - state - bias) / (NUM - 1 + bias)) ** 2, 1 - ((action - state) / (NUM - 1)) ** 2
-
-
-def value(cells: Cells, actions: Sequence[int], bias: float) -> float:
-    """Return the mean reward of both agents if the decider plays one action per cell of states."""
-    cases = [(state, action) for cell, action in zip(cells, actions, strict=True) for state in cell]
-    return sum(sum(pay(state, action, bias)) for state, action in cases) / len(cases) / 2
-
-
-@cache
-def equilibrium(bias: float, max_cells: int = NUM) -> tuple[Cells, tuple[int, ...]]:
-    """Return the equilibrium with the highest mean reward: the adviser names the cell of the state, and an action each.
-
-    All partitions into intervals are tried. The decider plays a best action per cell, and no state's adviser prefers
-    the action of another cell.
-    """
-    found: list[tuple[Cells, tuple[int, ...]]] = []
-    for num_cells in range(1, max_cells + 1):
-        for cuts in combinations(range(1, NUM), num_cells - 1):
-            cells = tuple(tuple(range(*ends)) for ends in zip((0, *cuts), (*cuts, NUM), strict=True))
-            losses = [[sum((action - state) ** 2 for state in cell) for action in STATES] for cell in cells]
-            best = [[action for action in STATES if loss[action] == min(loss)] for loss in losses]
-            for actions in product(*best):
-                gaps = [
-                    [abs(action - state - bias) for action in (own, *actions)]
-                    for cell, own in zip(cells, actions, strict=True)
-                    for state in cell
-                ]
-                if all(gap[0] <= min(gap) + 1e-9 for gap in gaps):
-                    found.append((cells, actions))
-    return max(found, key=lambda each: value(each[0], each[1], bias))

@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Literal, get_args
 
 from ...core import Message, Outcome, TextParallelEnv
 from ...templates import Prompts, templates
-from ..pictured import refuse_other
+from ..pictured import refuse_count, refuse_other
 
 Channel = Literal["open", "silent", "shuffled", "noisy"]
 Phase = Literal["say", "do"]
@@ -79,11 +79,11 @@ class TalkEnv(TextParallelEnv):
         refuse_other("channel", channel, get_args(Channel))
         if not 0 <= noise <= 1:
             raise ValueError(f"noise={noise} must be from 0 to 1")
-        refuse_count("max_words", max_words, 1)
-        self._channel: Channel = channel
-        self._noise, self._max_words, self._is_explained = noise, max_words, is_explained
+        refuse_count("max_words", max_words, 1, 100)
+        self._channel, self._noise, self._max_words, self._is_explained = channel, noise, max_words, is_explained
         self._templates = templates(prompts, self.possible_agents, {"facts": True, "seat": False})
-        self._other: TalkEnv | None = None  # the other episode of a shuffled channel
+        self.said: dict[str, str] = {}
+        """Agent -> its message in the last say turn."""
         self.heard: dict[str, list[tuple[str, str]]] = {}
         """Agent -> (speaker, message) of each message that this agent has read in the episode."""
 
@@ -91,9 +91,8 @@ class TalkEnv(TextParallelEnv):
     def phase(self, turn: int) -> tuple[Phase, Sequence[str]]:
         """Return the kind of a turn and the agents that move in it. Both may only depend on the turn."""
 
-    @abstractmethod
     def begin(self, task: int) -> None:
-        """Start an episode: set the state for a task, a number below `num_tasks`."""
+        """Start an episode: set the state for a task, a number below `num_tasks`. Default: no other state."""
 
     @abstractmethod
     def facts(self, agent: str) -> str:
@@ -127,17 +126,23 @@ class TalkEnv(TextParallelEnv):
         """Return the number of claims in a message that contradict the speaker's own information. Default: 0."""
         return 0
 
+    @property
+    def num_deals(self) -> int:
+        """Number of equally likely tasks, the first ones, that differ in what agents read and earn."""
+        return self.num_tasks
+
+    def legal_replies(self, agent: str) -> Sequence[str]:
+        """Return the legal actions of an agent, which are also its messages if a game is enumerated."""
+        return self.options(agent)
+
     def deal(self, task: Any) -> Mapping[str, Sequence[Message]]:
         self.task = self.rng.randrange(self.num_tasks) if task is None else task
-        if isinstance(task, bool) or not isinstance(self.task, int) or not 0 <= self.task < self.num_tasks:
-            raise ValueError(f"task={task!r} must be an integer from 0 to {self.num_tasks - 1}")
-        self.heard = {agent: [] for agent in self.possible_agents}
-        self._other = None
-        if self._channel == "shuffled":
-            other = deepcopy(self)
-            other._channel = "open"
-            other.reset(seed=self.rng.randrange(2**31))
-            self._other = other
+        refuse_count("task", self.task, 0, self.num_tasks - 1)
+        self.said, self.heard = {}, {agent: [] for agent in self.possible_agents}
+        self._other: TalkEnv | None = deepcopy(self) if self._channel == "shuffled" else None  # another episode
+        if self._other is not None:
+            self._other._channel = "open"
+            self._other.reset(seed=self.rng.randrange(2**31))
         self.begin(self.task)
         kind, movers = self.phase(0)
         self.movers = list(movers)
@@ -146,7 +151,7 @@ class TalkEnv(TextParallelEnv):
         explanation = _EXPLANATION.format(game=game, message=message, action=action) if self._is_explained else ""
         opening = {}
         for seat, agent in enumerate(self.possible_agents):
-            facts = " ".join([spoken(agent), *self.facts(agent).split(), *[self.cues[kind]] * (agent in movers)])
+            facts = " ".join(f"{spoken(agent)} {self.facts(agent)} {self.cues[kind] * (agent in movers)}".split())
             opening[agent] = self._templates.opening(agent, {"facts": facts, "seat": seat}, explanation + facts)
         return opening
 
@@ -157,46 +162,37 @@ class TalkEnv(TextParallelEnv):
         if self.turn + 1 == self.max_turns:
             return outcome
         kind, movers = self.phase(self.turn + 1)
-        feedback = {
-            agent: "\n".join([*outcome.feedback.get(agent, "").splitlines(), *[self.cues[kind]] * (agent in movers)])
-            for agent in self.possible_agents
-        }
-        return replace(outcome, feedback={agent: text for agent, text in feedback.items() if text}, movers=movers)
+        cued = {agent: f"{outcome.feedback.get(agent, '')}\n{self.cues[kind]}".strip() for agent in movers}
+        feedback = {agent: text for agent, text in {**outcome.feedback, **cued}.items() if text}
+        return replace(outcome, feedback=feedback, movers=movers)
 
     def reference_reply(self, agent: str) -> str:
-        return self._scripted(agent, hears=self._channel in ("open", "noisy"))
+        return self.policy(agent, hears=self._channel in ("open", "noisy"))
 
     def honest_players(self) -> Mapping[str, Callable[[str], str]]:
-        return {"talking": partial(self._scripted, hears=True), "silent": partial(self._scripted, hears=False)}
-
-    def _scripted(self, agent: str, hears: bool) -> str:
-        return self.policy(agent, hears) if agent in self.movers else ""
+        return {"talking": partial(self.policy, hears=True), "silent": partial(self.policy, hears=False)}
 
     def _said(self, replies: Mapping[str, str]) -> Outcome:
-        said = {agent: self.message(agent, reply) for agent, reply in replies.items()}
-        metrics = {
-            "words": sum(len(message.split()) for message in said.values()),
-            "lies": sum(self.num_lies(agent, message) for agent, message in said.items()),
-        }
-        lines: dict[str, list[str]] = {agent: [] for agent in self.possible_agents}
-        for speaker, message in self._sent(said).items():
-            for listener in self.listeners(speaker):
-                self.heard[listener].append((speaker, message))
-                lines[listener].append(f"{spoken(speaker)} {message}".rstrip())
-        return Outcome(0.0, feedback={agent: "\n".join(texts) for agent, texts in lines.items()}, metrics=metrics)
+        self.said = {agent: self.message(agent, reply) for agent, reply in replies.items()}
+        num_words = sum(len(message.split()) for message in self.said.values())
+        num_lies = sum(self.num_lies(agent, message) for agent, message in self.said.items())
+        sent, feedback = self._sent(), {}
+        for listener in self.possible_agents:
+            read = [(speaker, text) for speaker, text in sent.items() if listener in self.listeners(speaker)]
+            self.heard[listener] += read
+            feedback[listener] = "\n".join(f"{spoken(speaker)} {text}".rstrip() for speaker, text in read)
+        return Outcome(0.0, feedback=feedback, metrics={"words": num_words, "lies": num_lies})
 
-    def _sent(self, said: Mapping[str, str]) -> Mapping[str, str]:
+    def _sent(self) -> Mapping[str, str]:
         """Return the messages that arrive: speaker -> message."""
         if self._channel == "silent":
             return {}
         if self._other is not None:
-            return {agent: self._other.message(agent, self._other.reference_reply(agent)) for agent in said}
+            return {agent: self._other.message(agent, self._other.reference_reply(agent)) for agent in self.said}
         if self._channel == "open":
-            return said
-        kept = {
-            agent: [word for word in text.split() if self.rng.random() >= self._noise] for agent, text in said.items()
-        }
-        return {agent: " ".join(words) for agent, words in kept.items()}
+            return self.said
+        words = {agent: message.split() for agent, message in self.said.items()}
+        return {agent: " ".join(w for w in words[agent] if self.rng.random() >= self._noise) for agent in words}
 
     def _done(self, replies: Mapping[str, str]) -> Outcome:
         named = {agent: self.named(agent, reply) for agent, reply in replies.items()}
@@ -211,8 +207,3 @@ class TalkEnv(TextParallelEnv):
 
 def spoken(agent: str) -> str:
     return agent.replace("_", " ")
-
-
-def refuse_count(name: str, value: Any, low: int, high: int = 100) -> None:
-    if isinstance(value, bool) or value not in range(low, high + 1):
-        raise ValueError(f"{name}={value!r} must be an integer from {low} to {high}")

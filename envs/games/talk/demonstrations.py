@@ -46,16 +46,17 @@ def demonstration(
     return {agent: observations[agent].messages for agent in env.possible_agents}
 
 
-def _matrix_game(rng: Random) -> MatrixGame:
-    game = rng.choice(get_args(matrix_games.Game))
-    return MatrixGame(game, num_rounds=rng.choice((1, 4)), num_messages=rng.choice((0, 1, 1)))
-
-
 tiny_hanabi: Demonstration = partial(demonstration, make=lambda rng: TinyHanabi(rng.choice(get_args(hanabi.Game))))
 advice: Demonstration = partial(demonstration, make=lambda rng: Advice(rng.choice((0, 1, 2))))
-matrix_game: Demonstration = partial(demonstration, make=_matrix_game)
+matrix_game: Demonstration = partial(
+    demonstration,
+    make=lambda rng: MatrixGame(
+        rng.choice(get_args(matrix_games.Game)), num_rounds=rng.choice((1, 1, 2)), num_messages=rng.choice((0, 1))
+    ),
+    skill=0.6,
+)
 profile: Demonstration = partial(
     demonstration,
-    make=lambda rng: Profile(num_agents=rng.choice((2, 3, 3, 4)), num_messages=rng.choice((0, 1, 1, 2))),
-    skill=0.6,
+    make=lambda rng: Profile(num_agents=3, num_options=rng.choice((4, 6, 8)), num_messages=rng.choice((0, 1))),
+    skill=0.7,
 )

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from random import Random
 from typing import Any, ClassVar, Literal, get_args
 
 from ...core import Outcome
 from ..mini_build.rules import MATERIALS
-from ..pictured import refuse_other
-from .core import Phase, TalkEnv, refuse_count, spoken
+from ..pictured import refuse_count, refuse_other
+from .core import Phase, TalkEnv, spoken
+from .solutions import Table, best_nash
+from .strategies import STRANGERS, Strategy, grim
 
 Game = Literal["prisoner", "stag", "chicken", "sexes", "pennies", "coordination"]
-Table = Mapping[tuple[int, int], tuple[int, int]]  # actions of both agents -> payoffs of both
-CELLS = ((0, 0), (0, 1), (1, 0), (1, 1))
+CELLS = (0, 0), (0, 1), (1, 0), (1, 1)
 _TABLES: Mapping[Game, tuple[tuple[int, int], ...]] = {
     "prisoner": ((5, 5), (0, 10), (10, 0), (1, 1)),
     "stag": ((2, 2), (0, 1), (1, 0), (1, 1)),
@@ -52,25 +54,20 @@ class MatrixGame(TalkEnv):
     metadata: ClassVar[dict[str, Any]] = {**TalkEnv.metadata, "name": "matrix_game_v0"}
 
     def __init__(
-        self,
-        game: Game = "stag",
-        *,
-        num_rounds: int = 4,
-        num_messages: int = 1,
-        is_shuffled: bool = True,
-        **kwargs: Any,
+        self, game: Game = "stag", num_rounds: int = 1, num_messages: int = 1, is_shuffled: bool = True, **kwargs: Any
     ):
         refuse_other("game", game, get_args(Game))
-        refuse_count("num_rounds", num_rounds, 1)
-        refuse_count("num_messages", num_messages, 0)
+        refuse_count("num_rounds", num_rounds, 1, 100)
+        refuse_count("num_messages", num_messages, 0, 100)
         super().__init__(2, num_rounds * (num_messages + 1), **kwargs)
         self._table: Table = dict(zip(CELLS, _TABLES[game], strict=True))
+        self._top = max(map(max, self._table.values()))
         self.interests = "common" if game == "coordination" else "opposed" if game == "pennies" else "mixed"
         self._num_rounds, self._period, self._is_shuffled = num_rounds, num_messages + 1, is_shuffled
-        self._words: dict[str, list[str]] = {}  # agent -> one word per action
-        self._cells: dict[str, Sequence[tuple[int, int]]] = {}  # agent -> pairs of actions, in the order of its prompt
-        self._played: list[tuple[int, ...]] = []
-        self._announced: dict[str, str | None] = {}
+
+    @property
+    def num_deals(self) -> int:
+        return self.num_tasks if self._is_shuffled else 1
 
     def phase(self, turn: int) -> tuple[Phase, Sequence[str]]:
         return "do" if (turn + 1) % self._period == 0 else "say", self.possible_agents
@@ -78,9 +75,9 @@ class MatrixGame(TalkEnv):
     def begin(self, task: int) -> None:
         rng = Random(task)
         words = rng.sample(MATERIALS, 4) if self._is_shuffled else [*MATERIALS[:2]] * 2
-        self._words = dict(zip(self.possible_agents, (words[:2], words[2:]), strict=True))
+        self._words = dict(zip(self.possible_agents, (words[:2], words[2:]), strict=True))  # a word per action
         self._cells = {agent: rng.sample(CELLS, 4) if self._is_shuffled else CELLS for agent in self.possible_agents}
-        self._played, self._announced = [], {}
+        self._played: list[tuple[int, int]] = []
 
     def facts(self, agent: str) -> str:
         order = 1 if agent == self.possible_agents[0] else -1
@@ -97,16 +94,11 @@ class MatrixGame(TalkEnv):
     def options(self, agent: str) -> Sequence[str]:
         return self._words[agent]
 
-    def message(self, agent: str, reply: str) -> str:
-        text = super().message(agent, reply)
-        self._announced[agent] = self.named(agent, text)
-        return text
-
     def act(self, actions: Mapping[str, str]) -> Outcome:
         row, column = (self._words[agent].index(word) for agent, word in actions.items())
-        broken = sum(self._announced.get(agent) not in (None, word) for agent, word in actions.items())
+        broken = sum(self.named(agent, self.said.get(agent, "")) not in (None, word) for agent, word in actions.items())
         self._played.append((row, column))
-        scale = self._num_rounds * max(map(max, self._table.values()))
+        scale = self._num_rounds * self._top
         earned = {agent: pay / scale for agent, pay in zip(actions, self._table[row, column], strict=True)}
         line = " ".join(["recorded", *(f"{spoken(agent)} {word}" for agent, word in actions.items())])
         metrics = {"agreed": float(row == column), "lies": broken}
@@ -116,44 +108,22 @@ class MatrixGame(TalkEnv):
         return " ".join(word for words in self._words.values() for word in words)
 
     def policy(self, agent: str, hears: bool) -> str:
-        if self.phase(self.turn)[0] == "say" and not hears:
-            return ""
-        seat, number = self.possible_agents.index(agent), len(self._played)
+        return self._planned(grim, agent) if hears or self.phase(self.turn)[0] == "do" else ""
+
+    def partners(self) -> Mapping[str, Callable[[str], str]]:
+        return {name: partial(self._planned, strategy) for name, strategy in STRANGERS.items()}
+
+    def _planned(self, strategy: Strategy, agent: str) -> str:
+        """Return the word of a strategy's action, which is also its announcement."""
+        seat = self.possible_agents.index(agent)
         if self.interests == "opposed":
-            action = Random(f"{self.task} {agent} {number}").randrange(2)
-        elif all(cell[1 - seat] == self._target(index)[1 - seat] for index, cell in enumerate(self._played)):
-            action = self._target(number)[seat]
-        else:
-            least = [min(pay[seat] for cell, pay in self._table.items() if cell[seat] == own) for own in (0, 1)]
-            action = least.index(max(least))
-        return self._words[agent][action]
+            return self._words[agent][Random(f"{self.task} {agent} {len(self._played)}").randrange(2)]
+        return self._words[agent][strategy(self._table, self._played, seat)]
 
     def honest_players(self) -> Mapping[str, Callable[[str], str]]:
         return {}  # nothing is hidden, so that the silent player would be as good as the talking player
 
     def ceilings(self) -> Mapping[str, float]:
         """Return exact mean returns of both agents. Nothing is hidden, so that the optimum needs no messages."""
-        top = max(map(max, self._table.values()))
-        best = max(map(sum, self._table.values())) / 2
-        return {"optimum": best / top, "equilibrium": best_equilibrium(self._table) / top, "silent": best / top}
-
-    def _target(self, number: int) -> tuple[int, int]:
-        """Return the pair of actions of round `number` that has the highest sum, and then the highest minimum."""
-        ranks = {cell: (sum(pays), min(pays)) for cell, pays in self._table.items()}
-        best = [cell for cell, rank in ranks.items() if rank == max(ranks.values())]
-        return best[number % len(best)]
-
-
-def best_equilibrium(table: Table) -> float:
-    """Return the highest mean payoff of both agents in a Nash equilibrium of one round."""
-    means = []
-    for row, column in CELLS:
-        if table[row, column][0] >= table[1 - row, column][0] and table[row, column][1] >= table[row, 1 - column][1]:
-            means.append(sum(table[row, column]) / 2)
-    (a, b, c, d), (e, f, g, h) = zip(*(table[cell] for cell in CELLS), strict=True)
-    if a - b - c + d and e - f - g + h:
-        column, row = (d - b) / (a - b - c + d), (h - g) / (e - f - g + h)  # probabilities of action 0
-        if 0 <= row <= 1 and 0 <= column <= 1:
-            chances = (row * column, row * (1 - column), (1 - row) * column, (1 - row) * (1 - column))
-            means.append(sum(chance * sum(table[cell]) / 2 for chance, cell in zip(chances, CELLS, strict=True)))
-    return max(means)
+        best = max(map(sum, self._table.values())) / 2 / self._top
+        return {"optimum": best, "equilibrium": best_nash(self._table) / self._top, "silent": best}

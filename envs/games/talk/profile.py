@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from random import Random
 from typing import Any, ClassVar, Literal, get_args
 
 from ...core import Outcome
 from ..mini_build.rules import PARTS
-from ..pictured import refuse_other
-from .core import Phase, TalkEnv, refuse_count
+from ..pictured import refuse_count, refuse_other
+from .core import Phase, TalkEnv
+from .solutions import mean_chance
 
 Links = Literal["all", "ring", "line", "star"]
 NO = "no"
@@ -46,17 +48,14 @@ class Profile(TalkEnv):
     metadata: ClassVar[dict[str, Any]] = {**TalkEnv.metadata, "name": "profile_v0"}
 
     def __init__(
-        self, *, num_agents: int = 3, num_options: int = 8, num_messages: int = 1, links: Links = "all", **kwargs: Any
+        self, *, num_agents: int = 3, num_options: int = 4, num_messages: int = 1, links: Links = "all", **kwargs: Any
     ):
         refuse_count("num_agents", num_agents, 2, 8)
         refuse_count("num_options", num_options, 2, len(PARTS))
-        refuse_count("num_messages", num_messages, 0)
+        refuse_count("num_messages", num_messages, 0, 100)
         refuse_other("links", links, get_args(Links))
         super().__init__(num_agents, num_messages + 1, **kwargs)
         self._num_options, self._links = num_options, links
-        self._lists: dict[str, list[str]] = {}  # agent -> options in the order in which the agent reads them
-        self._clues: dict[str, list[str]] = {}
-        self._answer = ""
 
     def phase(self, turn: int) -> tuple[Phase, Sequence[str]]:
         return "do" if turn + 1 == self.max_turns else "say", self.possible_agents
@@ -66,6 +65,7 @@ class Profile(TalkEnv):
         self._answer, *wrong = rng.sample(PARTS, self._num_options)
         team = self.possible_agents
         self._clues = {agent: wrong[seat :: len(team)] for seat, agent in enumerate(team)}
+        # The options, in the order in which the agent reads them.
         self._lists = {agent: rng.sample([self._answer, *wrong], self._num_options) for agent in team}
 
     def facts(self, agent: str) -> str:
@@ -79,19 +79,14 @@ class Profile(TalkEnv):
         return self._lists[agent]
 
     def listeners(self, agent: str) -> Collection[str]:
-        return self.reached(agent, 1) - {agent}
+        return [other for other in self.possible_agents if self.distance(agent, other) == 1]
 
-    def reached(self, agent: str, num_messages: int) -> set[str]:
-        """Return the agents whose information an agent can have after a number of messages, with itself."""
-        team, seat = self.possible_agents, self.possible_agents.index(agent)
-        size, beside = len(team), (seat - 1, seat + 1)
-        linked = {
-            "all": range(size),
-            "ring": [other % size for other in beside],
-            "line": [other for other in beside if 0 <= other < size],
-            "star": [0] if seat else range(size),
-        }[self._links]
-        return {agent}.union(*(self.reached(team[other], num_messages - 1) for other in linked if num_messages))
+    def distance(self, agent: str, other: str) -> int:
+        """Return the number of say turns after which an agent's information can have reached another agent."""
+        seats, size = [self.possible_agents.index(each) for each in (agent, other)], len(self.possible_agents)
+        gap = abs(seats[0] - seats[1])
+        far = {"all": 1, "ring": min(gap, size - gap), "line": gap, "star": 1 if 0 in seats else 2}
+        return far[self._links] if gap else 0
 
     def num_lies(self, agent: str, message: str) -> int:
         return len(set(self._excluded(agent, message)) - set(self.known(agent)))
@@ -120,14 +115,19 @@ class Profile(TalkEnv):
         left = [option for option in self._lists[agent] if option not in known]
         return (left or self._lists[agent])[0]
 
+    def partners(self) -> Mapping[str, Callable[[str], str]]:
+        """Return strangers that send their clues, their last clue only, or their clues in the opposite order."""
+        chosen = {"all": slice(None), "brief": slice(-1, None), "reversed-held-out": slice(None, None, -1)}
+        return {name: partial(self._chosen, clues) for name, clues in chosen.items()}
+
+    def _chosen(self, clues: slice, agent: str) -> str:
+        words = self.policy(agent, True).split()
+        return " ".join([*words[:1], *words[1:][clues]])
+
     def ceilings(self) -> Mapping[str, float]:
-        """Return the exact mean rewards: an agent that knows c clues is right with probability 1 / (options - c)."""
-
-        def mean(num_messages: int) -> float:
-            team = self.possible_agents
-            num_clues = {agent: len(range(seat, self._num_options - 1, len(team))) for seat, agent in enumerate(team)}
-            known = [sum(num_clues[other] for other in self.reached(agent, num_messages)) for agent in team]
-            return sum(1 / (self._num_options - clues) for clues in known) / len(team)
-
-        found = {"optimum": mean(self.max_turns - 1), "silent": mean(0)}
-        return found if self._max_words < self._num_options else found | {"strangers": found["optimum"]}
+        """Return exact mean rewards. "strangers": messages can hold all clues, and need no convention."""
+        team = self.possible_agents
+        distances = [[self.distance(agent, other) for other in team] for agent in team]
+        best, silent = (mean_chance(self._num_options, distances, count) for count in (self.max_turns - 1, 0))
+        found = {"optimum": best, "silent": silent}
+        return found if self._max_words < self._num_options else found | {"strangers": best}

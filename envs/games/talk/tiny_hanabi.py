@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from functools import cache
-from itertools import product
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from math import isqrt
-from typing import Any, ClassVar, Literal, NamedTuple, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from ...core import Outcome
 from ..pictured import refuse_other
 from .core import Phase, TalkEnv
+from .solutions import Payoffs, best_plan
 
 Game = Literal["A", "B", "C", "D", "E", "F"]
 CARDS, ACTIONS = ("wood", "stone", "brick"), ("lamp", "rug", "desk")
@@ -27,12 +27,6 @@ _RULES = """\
 Builder 0 and builder 1 hold a card each, which only its holder sees. Builder 0 acts, and then builder 1, which {} the \
 action of builder 0. The actions follow the word "goal". The payoff of both depends on the card of builder 0, the card \
 of builder 1, the action of builder 0 and the action of builder 1, in this order:"""
-
-
-class Plan(NamedTuple):
-    value: float  # mean payoff
-    first: tuple[int, ...]  # first agent's action for each of its cards
-    second: dict[tuple[int, int], int]  # (second agent's card, first action) -> second agent's action
 
 
 class TinyHanabi(TalkEnv):
@@ -60,16 +54,14 @@ class TinyHanabi(TalkEnv):
         self._payoffs = payoffs(game)
         self._actions = ACTIONS[: len(self._payoffs[0][0])]
         self._top = max(pay for cards in self._payoffs for rows in cards for row in rows for pay in row)
-        self._plans = {hears: best_plan(game, hears) for hears in (True, False)}
+        self._plans = {hears: best_plan(self._payoffs, hears) for hears in (True, False)}
         self.num_tasks = len(self._payoffs) ** 2
-        self._first = ""
 
     def phase(self, turn: int) -> tuple[Phase, Sequence[str]]:
         return "do" if turn else "say", self.possible_agents[turn : turn + 1]
 
     def begin(self, task: int) -> None:
         self._cards = divmod(task, len(self._payoffs))
-        self._first = ""
 
     def facts(self, agent: str) -> str:
         return f"{CARDS[self._cards[self.possible_agents.index(agent)]]} goal {' '.join(self._actions)}"
@@ -88,11 +80,10 @@ class TinyHanabi(TalkEnv):
         return self._actions
 
     def message(self, agent: str, reply: str) -> str:
-        self._first = self.named(agent, reply) or self.rng.choice(self._actions)
-        return self._first
+        return self.named(agent, reply) or self.rng.choice(self._actions)
 
     def act(self, actions: Mapping[str, str]) -> Outcome:
-        first, second = (self._actions.index(action) for action in (self._first, *actions.values()))
+        first, second = (self._actions.index(action) for action in (*self.said.values(), *actions.values()))
         pay = self._payoffs[self._cards[0]][self._cards[1]][first][second] / self._top
         return Outcome(pay, terms={"payoff": pay})
 
@@ -106,33 +97,19 @@ class TinyHanabi(TalkEnv):
         said = self.named(agent, self.heard[agent][-1][1]) if hears and self.heard[agent] else None
         return self._actions[plan.second[theirs, self._actions.index(said) if said else 0]]
 
+    def partners(self) -> Mapping[str, Callable[[str], str]]:
+        """Return strangers with the best plan, and (held out) with the best plan without messages."""
+        return {"hearing": partial(self.policy, hears=True), "deaf-held-out": partial(self.policy, hears=False)}
+
     def ceilings(self) -> Mapping[str, float]:
-        return {name: self._plans[hears].value / self._top for name, hears in (("optimum", True), ("silent", False))}
+        """Return exact mean rewards. The best plan is unique in each game, so that strangers need no convention."""
+        best, silent = (self._plans[hears].value / self._top for hears in (True, False))
+        return {"optimum": best, "silent": silent, "strangers": best}
 
 
-@cache
-def payoffs(game: Game) -> tuple[tuple[tuple[tuple[int, ...], ...], ...], ...]:
-    """Return the payoff table of a game: [first card][second card][first action][second action]."""
+def payoffs(game: Game) -> Payoffs:
     rows = [tuple(int(digit, 16) for digit in word) for word in _PAYOFFS[game].split()]
     num_actions = len(rows[0])
     num_cards = isqrt(len(rows) // num_actions)
     pairs = [tuple(rows[start : start + num_actions]) for start in range(0, len(rows), num_actions)]
     return tuple(tuple(pairs[card * num_cards : (card + 1) * num_cards]) for card in range(num_cards))
-
-
-@cache
-def best_plan(game: Game, hears: bool) -> Plan:
-    """Return the best deterministic plan, by enumeration. `hears`: True if the second agent reads the first action."""
-    pays = payoffs(game)
-    cards, actions = range(len(pays)), range(len(pays[0][0]))
-
-    def planned(first: tuple[int, ...]) -> Plan:
-        second, total = {}, 0
-        for card, said in product(cards, actions):
-            possible = [own for own in cards if not hears or first[own] == said]
-            gains = [sum(pays[own][card][first[own]][reply] for own in possible) for reply in actions]
-            second[card, said] = gains.index(max(gains))
-            total += max(gains) if hears or said == 0 else 0
-        return Plan(total / len(cards) ** 2, first, second)
-
-    return max(map(planned, product(actions, repeat=len(cards))), key=lambda plan: plan.value)

@@ -3,11 +3,10 @@ from types import SimpleNamespace
 
 import pytest
 
-pytest.importorskip("trl")
+pytest.importorskip("datasets")
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
-from trl import GRPOConfig, GRPOTrainer
 
 from collm.agents.interop.trl import Episodes, conversation_class, dataset_of, reward_of
 from collm.agents.tiny import TINY_DIRECTORY
@@ -39,6 +38,7 @@ def trainer():
         model=AutoModelForCausalLM.from_pretrained(TINY_DIRECTORY, dtype=torch.float32),
         accelerator=SimpleNamespace(unwrap_model=lambda model: model),
         generation_config=settings,
+        num_generations=2,
     )
 
 
@@ -108,6 +108,35 @@ def test_in_self_play_rows_of_both_agents_are_from_the_same_episodes(trainer):
     assert env.agents == [] and rows["episode_return"] == [earned, earned]
 
 
+def test_an_agent_that_waits_first_reads_what_happened_in_the_meantime(trainer):
+    episodes = Episodes(lambda: make("collm/Advice-v0"), 1)
+    rows = episodes(episodes.dataset["prompt"], trainer)
+    decode = trainer.processing_class.decode
+    message, _ = (decode(ids, skip_special_tokens=True) for ids in rows["completion_ids"])
+    env = make("collm/Advice-v0")
+    opening = env.reset(seed=0)[0]["builder_0"]
+    observations, *_ = env.step({"builder_0": message})
+    texts = [decode(ids).split() for ids in rows["prompt_ids"]]
+    assert texts == [str(opening).split(), str(observations["builder_1"]).split()] and texts[1][-1] == "task"
+
+
+def test_rows_with_equal_prompts_are_used_in_turn(trainer):
+    """The decider of Advice reads the same prompt for all seeds."""
+    played = []
+
+    def build():
+        env = make("collm/Advice-v0")
+        reset = env.reset
+        env.reset = lambda seed: (played.append(seed), reset(seed=seed))[1]
+        return env
+
+    episodes = Episodes(build, 3)
+    played.clear()
+    for row in (1, 3, 5, 1):
+        episodes([episodes.dataset[row]["prompt"]] * 2, trainer)
+    assert played == [0, 0, 1, 1, 2, 2, 0, 0]
+
+
 def replies_of(ids, is_own, decode):
     replies, run = [], []
     for index, own in [*zip(ids, is_own, strict=True), (None, 0)]:
@@ -121,6 +150,7 @@ def replies_of(ids, is_own, decode):
 
 @pytest.mark.parametrize(("build", "num_seeds", "max_steps"), [(builder, 8, 1), (team, 4, 2)])
 def test_the_trainer_trains_all_agents_of_long_episodes(tmp_path, monkeypatch, build, num_seeds, max_steps):
+    trl = pytest.importorskip("trl")
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
     episodes = Episodes(build, num_seeds)
     num_seats = 1 if build is builder else 2
@@ -129,8 +159,8 @@ def test_the_trainer_trains_all_agents_of_long_episodes(tmp_path, monkeypatch, b
     quiet |= {"shuffle_dataset": False, "use_cpu": True, "bf16": False}
     parts = {"reward_funcs": Episodes.reward, "rollout_func": episodes, "train_dataset": episodes.dataset}
     parts |= {"processing_class": AutoTokenizer.from_pretrained(TINY_DIRECTORY)}
-    config = GRPOConfig(str(tmp_path), max_steps=max_steps, **sizes, **quiet)
-    trainer = GRPOTrainer(AutoModelForCausalLM.from_pretrained(TINY_DIRECTORY), args=config, **parts)
+    config = trl.GRPOConfig(str(tmp_path), max_steps=max_steps, **sizes, **quiet)
+    trainer = trl.GRPOTrainer(AutoModelForCausalLM.from_pretrained(TINY_DIRECTORY), args=config, **parts)
     trainer.train()
     assert "reward" in trainer.state.log_history[0]
     if build is team:
@@ -161,7 +191,7 @@ def loss_of_trl(loss_type, level, clip_range, clip_range_high, logprobs, sampled
     empty = torch.zeros(len(mask), 0, dtype=torch.long)
     inputs = {"prompt_ids": empty, "prompt_mask": empty, "completion_ids": mask, "completion_mask": mask}
     inputs |= {"old_per_token_logps": sampled, "advantages": advantages, "num_items_in_batch": mask.sum()}
-    return GRPOTrainer._compute_loss(trainer, None, inputs)
+    return pytest.importorskip("trl").GRPOTrainer._compute_loss(trainer, None, inputs)
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def check_all(size, cases):
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [4, 2])
 def test_ranks_learn_what_one_process_learns_whatever_the_algorithm(size):
-    check_all(size, ALL + FITTED)
+    check_all(size, ALL + FITTED + [case._replace(waits=True) for case in PRODUCT])
 
 
 @pytest.mark.slow

@@ -2,8 +2,10 @@
 
 from dataclasses import replace
 
+import enumeration
 import numpy as np
 import pytest
+from enumeration import Course, Game, exact_gradient, expected_gradient, make_algorithm, relative_error
 from probes import AGENTS, TextProbe
 
 from collm.agents.core import Completion, Policy
@@ -108,3 +110,59 @@ def test_every_rollout_must_have_started_as_its_branches_do(number):
     episodes[number] = replace(episodes[number], tracks=tracks)
     with pytest.raises(ValueError, match="seed 0 gave 'right_0' another"):
         average_cross_rewards(episodes, vector, None)
+
+
+WAITER = "c_0"
+
+
+class Listened(Course):
+    """A course whose rewards go to a third agent, too, which waits."""
+
+    def team_return(self, start=0):
+        return sum(self.reward(agent, 0) for agent in (*enumeration.AGENTS, WAITER)) / 3
+
+
+class OneTurn(Game):
+    """Two agents act in the only turn."""
+
+    payees = enumeration.AGENTS
+
+    def _observation(self, course, agent, turn):
+        return f"go {agent}"
+
+    def reset(self, copy, seed, options):
+        return {agent: f"go {agent}" for agent in enumeration.AGENTS}, {}
+
+    def step(self, actions):
+        courses = {copy: self._course((dict(words),)) for copy, words in actions.items()}
+        return {copy: ({}, {each: course.reward(each, 0) for each in self.payees}) for copy, course in courses.items()}
+
+
+class OneWaits(OneTurn):
+    """A third agent waits and is paid."""
+
+    payees = (*enumeration.AGENTS, WAITER)
+
+    def _course(self, turns):
+        return Listened(turns)
+
+    def episode(self, course, group, index):
+        episode = super().episode(course, group, index)
+        parts = {"waiting": {WAITER: {0: course.reward(WAITER, 0)}}, "num_agents": 3}
+        ends, finals = {**episode.is_terminated, WAITER: True}, {**episode.finals, WAITER: None}
+        return replace(episode, is_terminated=ends, finals=finals, **parts)
+
+
+@pytest.mark.parametrize("game", [OneTurn(num_turns=1), OneWaits(num_turns=1)], ids=["all act", "one waits"])
+@pytest.mark.parametrize("reward", ["team", "own"])
+@pytest.mark.parametrize("name, factor", [("marloo", 1.0), ("magrpo", 1 / 2)])
+def test_the_expected_gradient_of_crossed_completions_is_exact(name, factor, reward, game, monkeypatch):
+    class Copies(enumeration.Prescribed):
+        def __init__(self, game, policies):
+            super().__init__(game, policies)
+            self.vector.reset, self.vector.step = game.reset, game.step
+
+    monkeypatch.setattr(enumeration, "Prescribed", Copies)
+    settings = {"joint_mode": "cross", "num_generations": 2, "rollout_buffer_size": 2, "credited_reward": reward}
+    found = expected_gradient(make_algorithm(name, **settings), game, 2)
+    assert relative_error(found, factor * exact_gradient(game, reward)) <= 1e-6

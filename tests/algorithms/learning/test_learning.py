@@ -60,7 +60,7 @@ def settings(name, probe, rate):
     if issubclass(config_class, ActorCriticConfig):
         chosen |= {"critic_learning_rate": 1e-2, "critic_warmup": 2, "critic_replay": 2, "critic_steps": 2}
     else:
-        chosen |= {"num_generations": 8}
+        chosen |= {"num_generations": 1 if algorithm == "c3" else 8}
     if algorithm == "coma":
         chosen |= {"critic_steps": 12}
     if algorithm in ("ippo", "mappo"):

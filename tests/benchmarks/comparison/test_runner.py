@@ -15,13 +15,14 @@ import pytest
 from recorded import read_summaries
 
 from collm._errors import UserError
+from collm._toml import tomllib
 from collm.algorithms.config import TrainConfig
 from collm.algorithms.runs.checkpoint import newest_update
 from collm.algorithms.runs.loggers import read_lines
 from collm.algorithms.runs.run import is_over
 from collm.benchmarks.comparison import worker
 from collm.benchmarks.comparison.runner import check_jobs, compare
-from collm.benchmarks.comparison.suite import jobs, parse_suite, tomllib
+from collm.benchmarks.comparison.suite import jobs, parse_suite
 from collm.benchmarks.report.comparison import Comparison
 from collm.benchmarks.report.tables import tables
 

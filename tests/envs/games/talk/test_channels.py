@@ -114,7 +114,7 @@ def test_lies_are_claims_that_the_speaker_knows_to_be_false():
 
 def test_a_noisy_channel_loses_words_and_a_shuffled_channel_has_messages_of_another_deal():
     for noise, num_words in ((0.0, 6), (1.0, 0)):  # of the others: "no" and two clues each
-        env = Profile(channel="noisy", noise=noise)
+        env = Profile(channel="noisy", noise=noise, num_options=7)
         played(env)
         assert sum(len(text.split()) for _, text in env.heard["builder_0"]) == num_words
     env = Profile(channel="shuffled")

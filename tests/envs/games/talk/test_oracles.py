@@ -6,7 +6,6 @@ import random
 import pytest
 
 from collm.envs.games.talk import Advice, MatrixGame, Profile, TinyHanabi
-from collm.envs.games.talk.advice import equilibrium
 from collm.envs.games.talk.tiny_hanabi import payoffs
 
 PUBLISHED = {"A": 2.25, "B": 1.0, "C": 2.5, "D": 2.5, "E": 10.0, "F": 2 + 1 / 3}
@@ -34,7 +33,7 @@ def hanabi_return(env, first, second):
 
     def reply(agent):
         mine, theirs = divmod(env.task, int(env.num_tasks**0.5))
-        return actions[first[mine] if agent == "builder_0" else second[theirs, actions.index(env._first)]]
+        return actions[first[mine] if agent == "builder_0" else second[theirs, actions.index(env.said["builder_0"])]]
 
     return mean_return(env, range(env.num_tasks), reply)
 
@@ -44,17 +43,21 @@ def test_tiny_hanabi_is_solved_by_all_pairs_of_plans(game):
     pays = payoffs(game)
     cards, actions = range(len(pays)), range(len(pays[0][0]))
     known = list(itertools.product(cards, actions))  # what the second agent knows
-    best = {True: 0.0, False: 0.0}
+    best, winners = {True: 0.0, False: 0.0}, []
     for first in itertools.product(actions, repeat=len(cards)):
         for plan in itertools.product(actions, repeat=len(known)):
             second = dict(zip(known, plan, strict=True))
             total = sum(pays[c][d][first[c]][second[d, first[c]]] for c in cards for d in cards) / len(cards) ** 2
             is_blind = all(second[card, said] == second[card, 0] for card, said in known)
+            on_path = tuple(second[card, first[own]] for own, card in itertools.product(cards, cards))
+            winners = [*(winners if total <= best[True] else []), *[(first, on_path)] * (total >= best[True])]
             best = {hears: max(best[hears], total if hears or is_blind else 0.0) for hears in best}
     top = max(pay for rows in pays for row in rows for cells in row for pay in cells)
     env = TinyHanabi(game)
     assert best[True] == pytest.approx(PUBLISHED[game])
-    assert env.ceilings() == pytest.approx({"optimum": best[True] / top, "silent": best[False] / top})
+    ceilings = {"optimum": best[True] / top, "silent": best[False] / top, "strangers": best[True] / top}
+    assert env.ceilings() == pytest.approx(ceilings)
+    assert len(set(winners)) == 1  # strangers with a best plan need no convention
     assert mean_return(env, range(env.num_tasks)) == pytest.approx(best[True] / top)
     assert mean_return(TinyHanabi(game, channel="silent"), range(env.num_tasks)) == pytest.approx(best[False] / top)
     rng = random.Random(0)
@@ -115,11 +118,12 @@ def test_advice_is_solved_by_all_monotone_equilibria(bias, loss, num_cells):
     silent = max(each for each in found if each[1] == 1)[0]
     optimum = sum(max(sum(advice_pays(state, action, bias)) for action in states) for state in states) / 16
     env = Advice(bias)
-    assert (count, decider_loss) == (num_cells, pytest.approx(loss)) and len(equilibrium(bias)[0]) == num_cells
+    assert (count, decider_loss) == (num_cells, pytest.approx(loss)) and len(env._best[True].cells) == num_cells
     assert env.ceilings() == pytest.approx({"optimum": optimum, "equilibrium": value, "silent": silent})
     assert mean_return(env, range(8)) == pytest.approx(value)
     assert mean_return(Advice(bias, channel="silent"), range(8)) == pytest.approx(silent)
     assert env.interests == ("mixed" if bias else "common")
+    assert len({round(sum(advice_pays(state, action, bias)), 9) for state in states for action in states}) > 1
     believed = [returns(env, task, env.partners()["honest"]) for task in states]
     assert believed == [pytest.approx(advice_pays(task, task, bias)) for task in states]
 
@@ -164,3 +168,36 @@ def test_empty_replies_earn_the_exact_return_of_random_actions(env, num_tasks):
     env.reset(seed=0)
     found = [mean_return(env, tasks, lambda agent: "") for _ in range(8000 // len(tasks) // env.max_turns)]
     assert sum(found) / len(found) == pytest.approx(exact, abs=0.03)
+
+
+@pytest.mark.parametrize("channel", ["open", "silent"])
+@pytest.mark.parametrize("env", [TinyHanabi, Profile, Advice, MatrixGame])
+def test_teams_of_strangers_play_legal_actions(env, channel):
+    env = env(channel=channel)
+    names = env.partners()
+    assert any(name.endswith("-held-out") for name in names) and any(not name.endswith("-held-out") for name in names)
+    for name, seed in itertools.product(names, range(4)):
+        env.reset(seed=seed)
+        while env.agents:
+            infos = env.step({agent: env.partners()[name](agent) for agent in env.movers})[4]
+        assert infos[env.possible_agents[0]]["metric/bad"] == 0
+
+
+def test_strangers_of_the_matrix_games_answer_a_deviation():
+    """In the prisoner's dilemma, builder_1 defects in round 1 only."""
+    env = MatrixGame("prisoner", num_rounds=3, num_messages=0)
+    found = {}
+    for name, reply in env.partners().items():
+        env.reset(seed=0)
+        for number in range(3):
+            env.step({"builder_0": reply("builder_0"), "builder_1": env.options("builder_1")[number == 0]})
+        found[name] = [own for own, _ in env._played]
+    assert found == {"agreeable": [0, 0, 0], "safe": [1, 1, 1], "grim": [0, 1, 1], "forgiving-held-out": [0, 1, 0]}
+
+
+def test_strangers_of_profile_send_their_clues_in_another_order_or_only_one():
+    env = Profile(num_options=7)
+    env.reset(seed=0)
+    said = {name: reply("builder_0").split() for name, reply in env.partners().items()}
+    first, second = env.known("builder_0")
+    assert said == {"all": ["no", first, second], "brief": ["no", second], "reversed-held-out": ["no", second, first]}

@@ -1,0 +1,144 @@
+"""Collector of counterfactual rollouts: alternatives to single decisions of an episode.
+
+A base episode is played. Then decisions of it are drawn: one agent in one turn. Each decision is repeated in branches:
+the environment is replayed from its seed with the recorded replies up to this turn, also with the replies of the other
+agents in this turn. The agent samples another reply, and the team continues to the end. Source: C3 (arXiv:2603.06859).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from ...agents.core import Policy, TrainablePolicy
+from ...envs.vectors.vector import VectorEnv
+from .collector import Played, RolloutCollector
+from .episode import Cost, Episode, Turn
+from .plays import UNREPEATABLE, Plan, ReplayError, is_same
+
+WEIGHT = "metric/decision_weight"
+"""Entry of `Episode.infos`: number of decisions of the base episode divided by the number of drawn decisions."""
+MAX_DECISIONS = 2**20  # per episode, if all decisions are drawn
+
+
+class Decision(NamedTuple):
+    """Decision of a base episode that is repeated."""
+
+    base: Episode
+    agent: str
+    turn: Turn
+    group: int
+    weight: float
+    first: int  # index of the first branch's episode
+
+    def plan(self) -> Plan:
+        """Return the plan of a branch. Only the agent's reply of this turn, and all later replies, are missing."""
+        script: list[dict[str, Any]] = [{} for _ in range(self.turn.time + 1)]
+        for agent, track in self.base.tracks.items():
+            for turn in track:
+                if turn.time <= self.turn.time and turn is not self.turn:
+                    script[turn.time][agent] = turn.completion
+        options = self.base.options or {}
+        return Plan(self.base.seed, self.group, options.get("task"), options.get("difficulty"), tuple(script))
+
+    def check(self, branch: Episode) -> None:
+        """Raise `ReplayError` if the replay of the base episode gave other observations."""
+        for agent, track in self.base.tracks.items():
+            for turn, found in zip(track, branch.tracks.get(agent, ()), strict=False):
+                if turn.time <= self.turn.time and not is_same(turn.observation, found.observation):
+                    name = f"episode {self.base.index} (seed {self.base.seed})"
+                    raise ReplayError(
+                        f"{name} has another observation of {agent} in turn {turn.time} when {UNREPEATABLE}"
+                    )
+
+    def alternative(self, episode: Episode, index: int, cost: Cost) -> Episode:
+        """Return an episode whose only turn to learn from is this decision.
+
+        The rewards of all other turns are kept as rewards of agents that wait, so that returns do not change.
+        """
+        time = self.turn.time
+        waiting: dict[str, Mapping[int, float]] = dict(episode.waiting)
+        for agent, track in episode.tracks.items():
+            others = {turn.time: turn.reward for turn in track if (agent, turn.time) != (self.agent, time)}
+            waiting[agent] = {**waiting.get(agent, {}), **others}
+        infos = list(episode.infos)
+        infos[time] = {**infos[time], WEIGHT: self.weight}
+        tracks = {self.agent: tuple(turn for turn in episode.tracks[self.agent] if turn.time == time)}
+        return replace(
+            episode, index=index, group=self.group, tracks=tracks, waiting=waiting, infos=tuple(infos), cost=cost
+        )
+
+
+class BranchingCollector(RolloutCollector):
+    """Collector that returns K alternatives of each drawn decision as a group: one of the base episode, K - 1 branches.
+
+    Episodes contain one turn to learn from. The environment steps of replays are counted in `Episode.cost`.
+
+    Args:
+        vector, policies, options: see `RolloutCollector`. Decisions of agents that do not learn are not drawn.
+        num_alternatives: K, at least 2.
+        num_decisions: decisions drawn per base episode, without replacement. None: all decisions.
+    """
+
+    def __init__(
+        self,
+        vector: VectorEnv,
+        policies: Mapping[str, Policy],
+        *,
+        num_alternatives: int,
+        num_decisions: int | None = 1,
+        **options: Any,
+    ):
+        super().__init__(vector, policies, **options)
+        self.num_alternatives, self.num_decisions = num_alternatives, num_decisions
+        self._deciders = [agent for agent, each in self.policies.items() if isinstance(each, TrainablePolicy)]
+
+    def play(self, indexed_plans: Sequence[tuple[int, Plan]], num_plans: int, *, greedy: bool = False) -> Played:
+        # Indices between two base episodes are those of the branches and of repeated base episodes.
+        stride = self.num_alternatives * (self.num_decisions or MAX_DECISIONS)
+        bases = super().play([(index * stride, plan) for index, plan in indexed_plans], num_plans, greedy=greedy)
+        decisions = [each for base in bases.done for each in self.decisions(base)]
+        plans = [
+            (each.first + number, each.plan()) for each in decisions for number in range(self.num_alternatives - 1)
+        ]
+        num_branches = num_plans * (self.num_alternatives - 1) * (self.num_decisions or 1)
+        branches = super().play(plans, num_branches, greedy=greedy)
+        by_index = {branch.index: branch for branch in branches.done}
+        found = []
+        for number, each in enumerate(decisions):
+            is_first = number == 0 or decisions[number - 1].base is not each.base
+            cost = Cost(each.base.num_turns, each.base.num_tokens) if is_first else Cost(0, 0)
+            found.append(each.alternative(each.base, each.first - 1, cost))
+            for index in range(each.first, each.first + self.num_alternatives - 1):
+                if branch := by_index.get(index):  # None: skipped
+                    each.check(branch)
+                    found.append(each.alternative(branch, index, Cost(branch.num_turns, _sampled(branch, each))))
+        self.skipped = [*bases.skipped, *branches.skipped]
+        return Played(found, bases.lost | branches.lost, self.skipped)
+
+    def decisions(self, base: Episode) -> list[Decision]:
+        """Draw decisions of a base episode. The draw depends on its seed and its index."""
+        places = [(agent, turn) for agent in self._deciders for turn in base.tracks.get(agent, ())]
+        num_drawn = len(places) if self.num_decisions is None else min(self.num_decisions, len(places))
+        drawn = sorted(np.random.default_rng([base.seed, base.index]).permutation(len(places))[:num_drawn])
+        found = []
+        for number, place in enumerate(drawn):
+            agent, turn = places[place]
+            group = base.group * (self.num_decisions or MAX_DECISIONS) + number
+            first = base.index + number * self.num_alternatives + 1
+            found.append(Decision(base, agent, turn, group, len(places) / num_drawn, first))
+        return found
+
+
+def _sampled(branch: Episode, decision: Decision) -> int:
+    """Return the number of sampled tokens of a branch, without the replayed completions."""
+    now = decision.turn.time
+    return sum(
+        len(turn.completion.logprobs)
+        for agent, track in branch.tracks.items()
+        for turn in track
+        if turn.time > now or (turn.time == now and agent == decision.agent)
+    )
