@@ -68,7 +68,14 @@ class Decision(NamedTuple):
         infos[time] = {**infos[time], WEIGHT: self.weight}
         tracks = {self.agent: tuple(turn for turn in episode.tracks[self.agent] if turn.time == time)}
         return replace(
-            episode, index=index, group=self.group, tracks=tracks, waiting=waiting, infos=tuple(infos), cost=cost
+            episode,
+            index=index,
+            group=self.group,
+            tracks=tracks,
+            waiting=waiting,
+            infos=tuple(infos),
+            played=episode,
+            cost=cost,
         )
 
 

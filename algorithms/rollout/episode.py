@@ -62,6 +62,8 @@ class Episode:
     """True if `RolloutCollector.max_turns` truncated the episode."""
     waiting: Mapping[str, Mapping[int, float]] = field(default_factory=dict)
     """Rewards of agents in turns in which they waited: agent -> `Turn.time` -> reward."""
+    played: Episode | None = None
+    """Episode with all turns, if `tracks` has only the turns to learn from. None: this episode."""
     cost: Cost | None = None
     """Cost of the episode if it differs from the turns in `infos` and the tokens in `tracks`. None: it does not."""
 

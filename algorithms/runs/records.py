@@ -52,12 +52,12 @@ def episode_records(
     }
     records = []
     for episode in episodes:
-        agents = {}
+        agents, played = {}, episode.played or episode
         for agent in episode.is_terminated:
-            track, final = episode.tracks.get(agent, ()), episode.finals[agent]
+            track, final = played.tracks.get(agent, ()), episode.finals[agent]
             record: dict[str, Any] = {"is_terminated": episode.is_terminated[agent]}
             agents[agent] = record
-            if waited := episode.waiting.get(agent):
+            if waited := played.waiting.get(agent):
                 record["waiting"] = {str(time): reward for time, reward in waited.items()}
             seen = track[0].observation if track else final
             if not isinstance(seen, str):  # vectors: only the data for a replay, to save space
@@ -69,8 +69,10 @@ def episode_records(
             read, is_rewritten = zip(*map(new_messages, histories[1:], histories), strict=True)
             turns = [_turn(turn, track[i - 1] if i else None, read[i]) for i, turn in enumerate(track)]
             if agent in credited:
-                for turn, numbers in zip(turns, credited[agent], strict=False):
-                    turn |= dict(zip(CREDITED, numbers, strict=True))
+                learned = {turn.time for turn in episode.tracks.get(agent, ())}
+                for turn in turns:
+                    if turn["time"] in learned:
+                        turn |= dict(zip(CREDITED, next(credited[agent]), strict=True))
             record |= {"turns": turns, "last_read": read[-1]}
             if any(is_rewritten):
                 record["rewritten"] = [i for i, each in enumerate(is_rewritten) if each]

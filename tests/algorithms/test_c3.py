@@ -21,6 +21,7 @@ from collm.algorithms.rollout.branching import WEIGHT, Decision
 from collm.algorithms.rollout.collector import RolloutCollector
 from collm.algorithms.rollout.episode import Cost, Episode, Turn
 from collm.algorithms.rollout.plays import ReplayError
+from collm.algorithms.runs.records import episode_records
 from collm.envs import make
 
 
@@ -251,6 +252,18 @@ def test_resumed_updates_are_equal_bit_for_bit():
     one, other = first.step()[0], second.step()[0]
     assert [str(episode) for episode in one] == [str(episode) for episode in other]
     assert all(map(torch.equal, weights(first), weights(second)))
+
+
+def test_records_contain_all_turns_and_the_credit_of_the_decision():
+    trainer = c3_trainer()
+    recorded = []
+    episodes, _ = trainer.step(lambda update, episodes, credits: recorded.extend(episode_records(episodes, credits)))
+    assert len(recorded) == len(episodes)
+    for episode, record in zip(episodes, recorded, strict=True):
+        turns = [(agent, turn) for agent, each in record["agents"].items() for turn in each["turns"]]
+        assert len(turns) == 6 and record["return"] == pytest.approx(sum(t["reward"] for _, t in turns) / 2)
+        ((agent, (own,)),) = episode.tracks.items()
+        assert [(name, turn["time"]) for name, turn in turns if "advantage" in turn] == [(agent, own.time)]
 
 
 def test_settings_that_contradict_c3_are_refused():
