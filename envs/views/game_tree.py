@@ -17,6 +17,7 @@ from ..core import Message, TextParallelEnv, Transcript
 from .open_spiel import OpenSpiel, players_to_move
 
 TabularPolicy: TypeAlias = Sequence[Sequence[float]]
+_Recalled: TypeAlias = tuple[tuple[int, int] | None, ...]  # previous information set and choice of each player
 MAX_NODES = 200_000  # about 10 seconds
 MAX_DEPTH = 100  # the recursion needs several frames per move
 
@@ -227,7 +228,7 @@ class GameTree:
         values = self.values(policy)
         return [self.best_response_value(policy, player) - value for player, value in enumerate(values)]
 
-    def _built(self, position: _Position, recalled: tuple[tuple[int, int] | None, ...], depth: int = 0) -> _Node:
+    def _built(self, position: _Position, recalled: _Recalled, depth: int = 0) -> _Node:
         self._room -= 1
         if self._room < 0 or depth > MAX_DEPTH:
             raise UserError(f"{self._name} is too large to enumerate")
@@ -239,12 +240,7 @@ class GameTree:
         return _Node(returns=tuple(position.returns()))
 
     def _decided(
-        self,
-        position: _Position,
-        movers: Sequence[int],
-        chosen: dict[int, int],
-        recalled: tuple[tuple[int, int] | None, ...],
-        depth: int,
+        self, position: _Position, movers: Sequence[int], chosen: dict[int, int], recalled: _Recalled, depth: int
     ) -> _Node:
         """Build the decisions of players that move simultaneously, after the decisions in `chosen`."""
         if len(chosen) == len(movers):
