@@ -1,7 +1,7 @@
 """Cross-play: returns of teams whose agents come from different runs, [R, R] for R runs.
 
-One agent comes from one run and all other agents from another. Agents that learned a skill reach the same return with
-partners of another run. Agents that learned a convention do so only if the convention is the same in both runs.
+Agents that learned a skill reach the same return with partners of another run. Agents that learned a convention do so
+only if the convention is the same in both runs.
 
 With common interests, the first agent changes, and returns are those of the team. With other interests, each agent
 changes in turn, and returns are those of the changed agent, averaged over these seats.
@@ -30,15 +30,11 @@ from .errors import UserError
 from .markdown import markdown_table
 
 NUM_RESAMPLES = 5_000
-KINDS = ("training", "held-out")  # of the environment's partners
 
 
 @dataclass(frozen=True)
 class CrossPlay:
-    """Mean returns of all pairs of runs, and of runs with scripted partners. Intervals: bootstrap over runs.
-
-    S seats are played, by each of R runs with the N agents of each of R runs.
-    """
+    """Mean returns of R runs with N agents in S seats, and with scripted partners. Intervals: bootstrap over runs."""
 
     names: Sequence[str]  # of the runs
     starts: Sequence[str]  # initial models of the runs
@@ -149,12 +145,13 @@ def cross_play(
 def _chosen_partners(env: ParallelEnv[str, Any, Any], names: Sequence[str]) -> list[str]:
     """Return the names of scripted players, with "training" and "held-out" replaced by the partners of this kind."""
     defined = partners_of(env)
-    kinds = {kind: [each for each in defined if each.endswith(HELD_OUT) == (kind == "held-out")] for kind in KINDS}
-    players = [*PLAYERS, *exploits_of(env), *defined]
-    if unknown := [name for name in names if name not in players and not kinds.get(name)]:
-        listed = [*players, *(kind for kind in KINDS if kinds[kind])]
-        raise UserError(f"scripted player {unknown[0]!r} does not exist; choose one of {', '.join(listed)}")
-    return list(dict.fromkeys(each for name in names for each in kinds.get(name, [name])))
+    held_out = [name for name in defined if name.endswith(HELD_OUT)]
+    kinds = {"training": [name for name in defined if name not in held_out], "held-out": held_out}
+    players = {name: [name] for name in (*PLAYERS, *exploits_of(env), *defined)}
+    players |= {kind: found for kind, found in kinds.items() if found}
+    if unknown := [name for name in names if name not in players]:
+        raise UserError(f"scripted player {unknown[0]!r} does not exist; choose one of {', '.join(players)}")
+    return list(dict.fromkeys(each for name in names for each in players[name]))
 
 
 def page(found: CrossPlay) -> str:
@@ -163,10 +160,8 @@ def page(found: CrossPlay) -> str:
     if len(found.seats) > 1:
         whose += ", averaged over its seats,"
     header = ["", *found.names, *found.partners]
-    rows = [
-        [name, *(f"{value:.3f}" for value in [*found.returns[row], *found.scripted[row]])]
-        for row, name in enumerate(found.names)
-    ]
+    values = np.concatenate([found.returns, found.scripted], axis=1)
+    rows = [[name, *(f"{value:.3f}" for value in row)] for name, row in zip(found.names, values, strict=True)]
     means = [["self-play", str(found.self_play())], ["cross-play", str(found.cross_play())]]
     if len(set(found.starts)) > 1:
         means += [["cross-play, same start", str(found.cross_play(is_same_start=True))]]
@@ -187,14 +182,12 @@ def _payoff_tables(found: CrossPlay) -> str:
     """Format the returns of all agents in each pair of runs: one table per seat. Empty if the interests are common."""
     if found.payoffs is None:
         return ""
-    parts = [f"\nMean returns of {' / '.join(found.agents)}.\n"]
+    text = f"\nMean returns of {' / '.join(found.agents)}.\n"
     for seat, payoffs in zip(found.seats, found.payoffs, strict=True):
-        rows = [
-            [name, *(" / ".join(f"{value:.3f}" for value in cell) for cell in row)]
-            for name, row in zip(found.names, payoffs, strict=True)
-        ]
-        parts.append(f"\n{markdown_table([f'{seat} from the row', *found.names], rows)}\n")
-    return "".join(parts)
+        cells = [[" / ".join(f"{value:.3f}" for value in cell) for cell in row] for row in payoffs]
+        rows = [[name, *row] for name, row in zip(found.names, cells, strict=True)]
+        text += f"\n{markdown_table([f'{seat} from the row', *found.names], rows)}\n"
+    return text
 
 
 def draw(found: CrossPlay, file: Path) -> None:

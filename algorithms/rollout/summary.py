@@ -69,9 +69,8 @@ def agent_metrics(episodes: Sequence[Episode], interests: Interests) -> dict[str
     """
     means = {agent: float(np.mean(returns)) for agent, returns in agent_returns(episodes, interests).items()}
     measures = welfare(list(means.values())) if means and interests == "mixed" else {}
-    return {f"return/{agent}": mean for agent, mean in means.items()} | {
-        f"welfare/{name}": value for name, value in measures.items()
-    }
+    own = {f"return/{agent}": mean for agent, mean in means.items()}
+    return own | {f"welfare/{name}": value for name, value in measures.items()}
 
 
 def equal_returns(episodes: Sequence[Episode], credited_reward: Literal["team", "own"] | None) -> dict[str, float]:
@@ -91,27 +90,23 @@ def equal_returns(episodes: Sequence[Episode], credited_reward: Literal["team", 
         compared = [[episode for group in groups.values() for episode in group]]
     if not compared:
         return {}
-    pairs = [(_has_equal_team_returns(group), _has_equal_own_returns(group)) for group in compared]
+    teams = [[episode.team_return + episode.earlier_return for episode in group] for group in compared]
+    pairs = [(_are_equal(team), _has_equal_own_returns(group)) for team, group in zip(teams, compared, strict=True)]
     return {
         "equal_returns": float(np.mean([own if credited_reward == "own" else team for team, own in pairs])),
         "constant_sum": float(np.mean([team and not own for team, own in pairs])),
     }
 
 
-def _has_equal_team_returns(group: Sequence[Episode]) -> bool:
-    returns = [episode.team_return + episode.earlier_return for episode in group]
-    return _are_equal(returns, max(map(abs, returns)))
-
-
 def _has_equal_own_returns(group: Sequence[Episode]) -> bool:
     returns = [episode.own_returns for episode in group]
     columns = [[each.get(agent, 0.0) for each in returns] for agent in {agent for each in returns for agent in each}]
-    return all(_are_equal(own, max(map(abs, own))) for own in columns)
+    return all(map(_are_equal, columns))
 
 
-def _are_equal(numbers: Sequence[float], size: float) -> bool:
-    """Return True if numbers are equal up to rounding errors, which are relative to `size`, the largest return."""
-    return max(numbers) - min(numbers) <= 1e-9 * size
+def _are_equal(numbers: Sequence[float]) -> bool:
+    """Return True if numbers are equal up to rounding errors, which are relative to the largest number."""
+    return max(numbers) - min(numbers) <= 1e-9 * max(map(abs, numbers))
 
 
 def episode_terms(episode: Episode) -> dict[str, float]:

@@ -267,13 +267,11 @@ def agent_returns(comparison: Comparison) -> TableOfText:
 
     def cell(algorithm: str, environment: str) -> str:
         ends = [run.evaluations[-1] for run in comparison.runs(algorithm, environment) if run.evaluations]
-        names = dict.fromkeys(f"return/{agent}" for end in ends for agent in agents_in(end))
         start = "evaluation/sampled/"
-        names |= dict.fromkeys(
-            name.removeprefix(start) for end in ends for name in end if name.startswith(f"{start}welfare/")
-        )
-        values = {name: [end[start + name] for end in ends if start + name in end] for name in names}
-        return ", ".join(f"{name.partition('/')[2]} {np.mean(found):.3f}" for name, found in values.items()) or NONE
+        names = dict.fromkeys(f"{start}return/{agent}" for end in ends for agent in agents_in(end))
+        names |= dict.fromkeys(name for end in ends for name in end if name.startswith(f"{start}welfare/"))
+        values = {name: [end[name] for end in ends if name in end] for name in names}
+        return ", ".join(f"{name.split('/', 3)[3]} {np.mean(found):.3f}" for name, found in values.items()) or NONE
 
     return TableOfText(
         "Returns of agents",

@@ -7,10 +7,9 @@ A policy is a list with one entry per information set: the probability of each l
 from __future__ import annotations
 
 import pickle
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 from ..._errors import UserError
@@ -18,6 +17,7 @@ from ..core import Message, TextParallelEnv, Transcript
 from .open_spiel import OpenSpiel, players_to_move
 
 TabularPolicy: TypeAlias = Sequence[Sequence[float]]
+_Recalled: TypeAlias = tuple[tuple[int, int] | None, ...]  # previous information set and choice of each player
 MAX_NODES = 200_000  # about 10 seconds
 MAX_DEPTH = 100  # the recursion needs several frames per move
 
@@ -27,12 +27,9 @@ class InformationSet:
     """States of a game that a player cannot distinguish."""
 
     player: int
-    key: str
-    """OpenSpiel's information state string, or the player's history."""
-    prompt: Transcript
-    """History that the player reads."""
-    replies: tuple[str, ...]
-    """Legal replies."""
+    key: str  # OpenSpiel's information state string, or the player's history
+    prompt: Transcript  # history that the player reads
+    replies: tuple[str, ...]  # legal replies
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # nodes are keys of dicts
@@ -137,11 +134,7 @@ player's information set, its history, and the legal replies. `after` takes the 
 
 
 def position_of(env: TextParallelEnv) -> Any:
-    """Return the first position of an environment's game.
-
-    Raises:
-        UserError: if the environment cannot be enumerated.
-    """
+    """Return the first position of an environment's game."""
     if isinstance(env, OpenSpiel):
         if not env.game.get_type().provides_information_state_string:
             raise UserError(f"open_spiel/{env.game} has no information states, which an exact best response needs")
@@ -194,42 +187,35 @@ class GameTree:
         At each information set I, the best response chooses argmax_a of the sum, over the nodes h in I, of
         P(chance and other players reach h) * value(h, a).
         """
-        nodes: dict[int, list[tuple[float, _Node]]] = defaultdict(list)
+        own = [index for index, each in enumerate(self.information_sets) if each.player == player]
+        nodes: dict[int, list[tuple[float, _Node]]] = {index: [] for index in own}
 
         def weights(node: _Node) -> Sequence[float]:
             return node.chances if node.information_set is None else policy[node.information_set]
 
         def visit(node: _Node, reach: float) -> None:
-            is_own = self._player(node) == player
-            if is_own and node.information_set is not None:
+            is_own = node.information_set in nodes
+            if node.information_set in nodes:
                 nodes[node.information_set].append((reach, node))
             for index, child in enumerate(node.children):
                 visit(child, reach if is_own else reach * weights(node)[index])
 
-        best: dict[int, int] = {}
-
+        @cache
         def choice(index: int) -> int:
-            if index not in best:
-                totals = [
-                    sum(reach * value(node.children[number]) for reach, node in nodes[index] if reach)
-                    for number in range(len(self.information_sets[index].replies))
-                ]
-                best[index] = totals.index(max(totals))
-            return best[index]
+            totals = [
+                sum(reach * value(node.children[number]) for reach, node in nodes[index] if reach)
+                for number in range(len(self.information_sets[index].replies))
+            ]
+            return totals.index(max(totals))
 
-        found: dict[_Node, float] = {}
-
+        @cache
         def value(node: _Node) -> float:
             if node.returns:
                 return node.returns[player]
-            if node not in found:
-                if self._player(node) == player:
-                    assert node.information_set is not None
-                    found[node] = value(node.children[choice(node.information_set)])
-                else:
-                    pairs = zip(weights(node), node.children, strict=True)
-                    found[node] = sum(weight * value(child) for weight, child in pairs if weight)
-            return found[node]
+            if node.information_set in nodes:
+                return value(node.children[choice(node.information_set)])
+            pairs = zip(weights(node), node.children, strict=True)
+            return sum(weight * value(child) for weight, child in pairs if weight)
 
         visit(self._root, 1.0)
         return value(self._root)
@@ -242,10 +228,7 @@ class GameTree:
         values = self.values(policy)
         return [self.best_response_value(policy, player) - value for player, value in enumerate(values)]
 
-    def _player(self, node: _Node) -> int | None:
-        return None if node.information_set is None else self.information_sets[node.information_set].player
-
-    def _built(self, position: _Position, recalled: tuple[tuple[int, int] | None, ...], depth: int = 0) -> _Node:
+    def _built(self, position: _Position, recalled: _Recalled, depth: int = 0) -> _Node:
         self._room -= 1
         if self._room < 0 or depth > MAX_DEPTH:
             raise UserError(f"{self._name} is too large to enumerate")
@@ -257,12 +240,7 @@ class GameTree:
         return _Node(returns=tuple(position.returns()))
 
     def _decided(
-        self,
-        position: _Position,
-        movers: Sequence[int],
-        chosen: dict[int, int],
-        recalled: tuple[tuple[int, int] | None, ...],
-        depth: int,
+        self, position: _Position, movers: Sequence[int], chosen: dict[int, int], recalled: _Recalled, depth: int
     ) -> _Node:
         """Build the decisions of players that move simultaneously, after the decisions in `chosen`."""
         if len(chosen) == len(movers):

@@ -93,13 +93,8 @@ class OpenSpiel(TextParallelEnv):
         is_observed = is_perfect or not kind.provides_information_state_string
         text = state.observation_string(player) if is_observed else state.information_state_string(player)
         legal = self.named_actions(state, player)
-        return "\n".join(
-            [
-                f"{kind.short_name}, {self.possible_agents[player]}",
-                *filter(None, [text.strip("\n")]),
-                *(["Legal replies:", *legal] if legal else []),
-            ]
-        )
+        lines = [f"{kind.short_name}, {self.possible_agents[player]}", *filter(None, [text.strip("\n")])]
+        return "\n".join([*lines, "Legal replies:", *legal] if legal else lines)
 
     def scene(self) -> str:
         return f"{self._state}\n"
@@ -151,12 +146,8 @@ def _matching(reply: str, legal: Mapping[str, int]) -> int | None:
     said = reply.strip()
     if said in legal:
         return legal[said]
-    found = [action for name, action in legal.items() if _plain(name) == _plain(said)]
+    found = [action for name, action in legal.items() if name.casefold().split() == said.casefold().split()]
     return found[0] if len(found) == 1 else None
-
-
-def _plain(text: str) -> str:
-    return " ".join(text.casefold().split())
 
 
 def _random_legal(env: OpenSpiel, agent: str) -> str:

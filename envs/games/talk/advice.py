@@ -30,9 +30,6 @@ class Advice(TalkEnv):
     Args:
         bias: difference between the adviser's favourite action and the decider's, 0 to 7.
         **kwargs: see `TalkEnv`.
-
-    Raises:
-        ValueError: if a setting is invalid.
     """
 
     metadata: ClassVar[dict[str, Any]] = {**TalkEnv.metadata, "name": "advice_v0"}

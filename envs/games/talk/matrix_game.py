@@ -46,9 +46,6 @@ class MatrixGame(TalkEnv):
         num_messages: announcements per round. 0: no talk.
         is_shuffled: True: in each episode, each agent has other words for its actions, and its own list of payoffs.
         **kwargs: see `TalkEnv`.
-
-    Raises:
-        ValueError: if a setting is invalid.
     """
 
     metadata: ClassVar[dict[str, Any]] = {**TalkEnv.metadata, "name": "matrix_game_v0"}

@@ -40,9 +40,6 @@ class Profile(TalkEnv):
         num_messages: say turns before the last turn. Information passes one link per say turn.
         links: pairs of agents that read each other's messages: "all", "ring", "line", or "star" (builder_0 and others).
         **kwargs: see `TalkEnv`.
-
-    Raises:
-        ValueError: if a setting is invalid.
     """
 
     metadata: ClassVar[dict[str, Any]] = {**TalkEnv.metadata, "name": "profile_v0"}

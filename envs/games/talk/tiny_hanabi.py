@@ -40,9 +40,6 @@ class TinyHanabi(TalkEnv):
     Args:
         game: "A" to "F".
         **kwargs: see `TalkEnv`.
-
-    Raises:
-        ValueError: if a setting is invalid.
     """
 
     metadata: ClassVar[dict[str, Any]] = {**TalkEnv.metadata, "name": "tiny_hanabi_v0"}
