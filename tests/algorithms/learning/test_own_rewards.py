@@ -80,8 +80,8 @@ def test_the_default_reward_is_that_of_the_interests(interests, settings, expect
     assert algorithm.config.credited_reward == settings.get("credited_reward")
 
 
-# Presets learn too slowly, difference rewards are the team's, and coma's first critic is constant.
-OTHERS = ("collm-cc", "collm-dc", "difference", "coma")
+# Presets learn too slowly, difference rewards are the team's, coma's first critic is constant, c3 credits single turns.
+OTHERS = ("collm-cc", "collm-dc", "difference", "coma", "c3")
 
 
 @pytest.mark.parametrize("name", [spec.name for spec in algorithm_specs() if spec.name not in OTHERS])
