@@ -98,6 +98,8 @@ def test_the_suites_of_the_repository_can_be_run(path):
             pytest.importorskip(foreign[1])
         if job.experiment.env.startswith("pettingzoo.classic"):
             pytest.importorskip("pygame")
+        if job.experiment.env.startswith("open_spiel/"):
+            pytest.importorskip("pyspiel")
         experiment = job.experiment
         if "/" in experiment.model.model and not Path(experiment.model.model).exists():  # it is on the hub
             stand_in = {"model": "tiny", "is_chat": False, "template_kwargs": {}, "compute_dtype": "float32"}
