@@ -153,7 +153,7 @@ class ExactAdvantages:
     def of_episode(self, episode: Episode) -> dict[str, list[float]]:
         """Return the advantages of each agent's turns."""
         joint: list[dict[str, str]] = [{} for _ in range(episode.num_turns)]
-        for agent, track in episode.tracks.items():
+        for agent, track in (episode.played or episode).tracks.items():
             for turn in track:
                 joint[turn.time][agent] = turn.completion.action
         found: dict[str, list[float]] = {}
