@@ -101,30 +101,33 @@ class BranchingCollector(RolloutCollector):
     ):
         super().__init__(vector, policies, **options)
         self.num_alternatives, self.num_decisions = num_alternatives, num_decisions
+        self._max_drawn = num_decisions or MAX_DECISIONS
         self._deciders = [agent for agent, each in self.policies.items() if isinstance(each, TrainablePolicy)]
 
     def play(self, indexed_plans: Sequence[tuple[int, Plan]], num_plans: int, *, greedy: bool = False) -> Played:
         # Indices between two base episodes are those of the branches and of repeated base episodes.
-        stride = self.num_alternatives * (self.num_decisions or MAX_DECISIONS)
+        stride = self.num_alternatives * self._max_drawn
         bases = super().play([(index * stride, plan) for index, plan in indexed_plans], num_plans, greedy=greedy)
         decisions = [each for base in bases.done for each in self.decisions(base)]
-        plans = [
-            (each.first + number, each.plan()) for each in decisions for number in range(self.num_alternatives - 1)
-        ]
+        plans = [each.plan() for each in decisions]
+        indices = [range(each.first, each.first + self.num_alternatives - 1) for each in decisions]
+        indexed = [(index, plan) for own, plan in zip(indices, plans, strict=True) for index in own]
         num_branches = num_plans * (self.num_alternatives - 1) * (self.num_decisions or 1)
-        branches = super().play(plans, num_branches, greedy=greedy)
+        branches = super().play(indexed, num_branches, greedy=greedy)
         by_index = {branch.index: branch for branch in branches.done}
         found = []
         for number, each in enumerate(decisions):
             is_first = number == 0 or decisions[number - 1].base is not each.base
             cost = Cost(each.base.num_turns, each.base.num_tokens) if is_first else Cost(0, 0)
             found.append(each.alternative(each.base, each.first - 1, cost))
-            for index in range(each.first, each.first + self.num_alternatives - 1):
+            num_replayed = sum(len(done.logprobs) for joint in plans[number].script for done in joint.values())
+            for index in indices[number]:
                 if branch := by_index.get(index):  # None: skipped
                     each.check(branch)
-                    found.append(each.alternative(branch, index, Cost(branch.num_turns, _sampled(branch, each))))
+                    cost = Cost(branch.num_turns, branch.num_tokens - num_replayed)
+                    found.append(each.alternative(branch, index, cost))
         self.skipped = [*bases.skipped, *branches.skipped]
-        first_decisions = {number * (self.num_decisions or MAX_DECISIONS) for number in bases.lost}
+        first_decisions = {number * self._max_drawn for number in bases.lost}
         return Played(found, first_decisions | branches.lost, self.skipped)
 
     def decisions(self, base: Episode) -> list[Decision]:
@@ -135,18 +138,7 @@ class BranchingCollector(RolloutCollector):
         found = []
         for number, place in enumerate(drawn):
             agent, turn = places[place]
-            group = base.group * (self.num_decisions or MAX_DECISIONS) + number
+            group = base.group * self._max_drawn + number
             first = base.index + number * self.num_alternatives + 1
             found.append(Decision(base, agent, turn, group, len(places) / num_drawn, first))
         return found
-
-
-def _sampled(branch: Episode, decision: Decision) -> int:
-    """Return the number of sampled tokens of a branch, without the replayed completions."""
-    now = decision.turn.time
-    return sum(
-        len(turn.completion.logprobs)
-        for agent, track in branch.tracks.items()
-        for turn in track
-        if turn.time > now or (turn.time == now and agent == decision.agent)
-    )

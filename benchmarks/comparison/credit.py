@@ -220,8 +220,8 @@ def measure(name: str, game_name: str, seed: int, num_updates: int) -> Fidelity:
     The correlation is Pearson's, over all turns of all agents; 0 if all advantages are equal.
     """
     game, spec = GAMES[game_name], algorithm_spec(name)
-    settings = {"num_updates": num_updates, "rollout_buffer_size": NUM_EPISODES, "seed": seed}
-    config = spec.config(agent_learning_rate=0.0, credited_reward="team", **settings)  # type: ignore[arg-type]
+    settings: dict[str, Any] = {"num_updates": num_updates, "rollout_buffer_size": NUM_EPISODES, "seed": seed}
+    config = spec.config(agent_learning_rate=0.0, credited_reward="team", **settings)
     experiment = Experiment(algorithm=name, config=config, env=game.id, env_kwargs=game.kwargs)
     env = make(game.id, **game.kwargs).unwrapped
     assert isinstance(env, TextParallelEnv)

@@ -133,7 +133,7 @@ _Position: TypeAlias = _State | _Episode
 player's information set, its history, and the legal replies. `after` takes the index of the reply of each mover."""
 
 
-def position_of(env: TextParallelEnv) -> Any:
+def position_of(env: TextParallelEnv) -> _Position:
     """Return the first position of an environment's game."""
     if isinstance(env, OpenSpiel):
         if not env.game.get_type().provides_information_state_string:
