@@ -187,6 +187,11 @@ class Algorithm(ABC, Generic[Settings]):
         return False
 
     @property
+    def max_parallel_episodes(self) -> int:
+        """Largest number of episodes of an update that can be played at the same time."""
+        return self.config.rollout_buffer_size
+
+    @property
     def critic_warmup(self) -> int:
         """Number of first updates in which only the critic learns. 0 if the critic is not a separate model."""
         return 0

@@ -326,7 +326,7 @@ class C3Config(ReinforceConfig):
     """Settings of C3. `rollout_buffer_size` counts base episodes, without their branches."""
 
     num_generations: int = 1
-    rollout_buffer_size: Count = 8
+    rollout_buffer_size: Count = 16
     num_alternatives: Annotated[int, InRange(2)] = 4
     """Sampled replies per decision that are compared, with the reply of the base episode."""
     num_decisions: Count | None = 1

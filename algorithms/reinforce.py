@@ -24,7 +24,7 @@ from .functions.baselines import (
     trajectory_advantages,
 )
 from .published import RAEConfig
-from .rollout.branching import WEIGHT, BranchingCollector
+from .rollout.branching import MAX_DECISIONS, WEIGHT, BranchingCollector
 
 
 class Reinforce(Algorithm[ReinforceConfig], ABC):
@@ -150,6 +150,12 @@ class C3(Reinforce):
         advantages = leave_one_out_advantages(grid.rewards, grid.group, divide_by_std=self.config.divide_by_std)
         weights = [next(info[WEIGHT] for info in each.infos if WEIGHT in info) for each in grid.episodes]
         return advantages * advantages.new_tensor(weights)[:, None]
+
+    @property
+    def max_parallel_episodes(self) -> int:
+        config = self.config
+        num_drawn = MAX_DECISIONS if config.num_decisions is None else config.num_decisions
+        return config.rollout_buffer_size * (config.num_alternatives - 1) * num_drawn
 
     def make_collector(self, vector: VectorEnv, policies: Mapping[str, Policy], **options: Any) -> BranchingCollector:
         num_alternatives, num_decisions = self.config.num_alternatives, self.config.num_decisions

@@ -255,7 +255,7 @@ def work_of(
     return Work(
         tokens=tokens,
         row_length=task.row_length(model),
-        num_rows=-(-(config.num_envs or min(config.rollout_buffer_size, 64)) // task.num_ranks),
+        num_rows=-(-(config.num_envs or min(algorithm.max_parallel_episodes, 64)) // task.num_ranks),
         shares_prompts=config.num_generations > 1,
         recomputes=recomputes,
         offload=config.offload,

@@ -100,7 +100,7 @@ class Experiment:
 
     @property
     def num_envs(self) -> int:
-        return self.config.num_envs or min(self.config.rollout_buffer_size, MAX_DEFAULT_ENVS)
+        return self.config.num_envs or min(self.make_algorithm().max_parallel_episodes, MAX_DEFAULT_ENVS)
 
     def make_algorithm(self) -> Algorithm[Any]:
         """Make the algorithm. Raises `ValueError` if settings contradict each other or are of another algorithm."""

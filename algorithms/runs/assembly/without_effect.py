@@ -157,7 +157,7 @@ def settings_without_effect(setup: Setup) -> list[str]:
             listed = ", ".join(f"{name}={given[name]!r}" for name in idle)
             has, it, need = ("has", "it", "needs") if len(idle) == 1 else ("have", "they", "need")
             lines.append(f"{listed} {has} no effect: {it} {need} {rule.needs}")
-    num_episodes = (setup.config.rollout_buffer_size, "episodes per update (rollout_buffer_size)")
+    num_episodes = (setup.algorithm.max_parallel_episodes, "episodes that an update can play at the same time")
     surplus = {"num_workers": (setup.num_envs, "environment copies (num_envs)"), "num_collectors": num_episodes}
     if setup.config.turns_per_update is None:
         surplus["num_envs"] = num_episodes
