@@ -134,7 +134,7 @@ def test_ppo_s_ratio_is_to_the_stale_sampler_and_has_no_weight_beside_it():
     [
         ("magrpo", True, {"max_staleness": 1}),
         ("maac", True, {"max_staleness": 2}),
-        ("c3", True, {"max_staleness": 1, "num_generations": 1, "rollout_buffer_size": 3}),
+        ("c3", True, {"max_staleness": 1, "num_generations": 1, "num_decisions": None, "max_new_tokens": 1}),
         ("iac", False, {"max_staleness": 2, "turns_per_update": 2}),
         ("mappo", False, {"max_staleness": 1}),
     ],
@@ -145,11 +145,13 @@ def test_a_run_that_was_saved_with_episodes_ahead_goes_on_as_if_never_stopped(na
         unbroken.step()
     resumed = trainer(name, is_text, **changes)
     resumed.load_state_dict(through_a_file(unbroken.state_dict()))
+    before = weights(resumed)
     for _ in range(3):
         (found, measured), (episodes, expected) = resumed.step(), unbroken.step()
         np.testing.assert_equal(timeless(measured), timeless(expected))
         assert saved(found) == saved(episodes)
     assert all(torch.equal(a, b) for a, b in zip(weights(resumed), weights(unbroken), strict=True))
+    assert not all(map(torch.equal, weights(resumed), before))
     resumed.close()
     unbroken.close()
 
