@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from copy import deepcopy
+from functools import partial
 from itertools import combinations_with_replacement, product
 from math import exp, factorial, prod
 from random import Random
@@ -9,7 +10,8 @@ from random import Random
 import numpy as np
 import pytest
 import torch
-from probes import AGENTS, TextProbe, word_policies
+from probes import AGENTS, TextProbe, small_team, word_policies
+from safetensors.torch import save
 from small_trainers import text_trainer, through_a_file, weights
 
 from collm.agents.core import Completion
@@ -17,12 +19,15 @@ from collm.agents.scripted import FunctionPolicy
 from collm.algorithms import C3Config, algorithm_spec
 from collm.algorithms.learning.credit import assign_credit
 from collm.algorithms.learning.rewards import with_own_rewards, with_team_rewards
+from collm.algorithms.learning.state import packed
 from collm.algorithms.rollout.branching import WEIGHT, Decision
 from collm.algorithms.rollout.collector import RolloutCollector
 from collm.algorithms.rollout.episode import Cost, Episode, Turn
 from collm.algorithms.rollout.plays import ReplayError
 from collm.algorithms.runs.records import episode_records
 from collm.envs import make
+from collm.envs.vectors.processes import ProcessVector
+from collm.envs.vectors.vector import SyncVector
 
 
 class Table:
@@ -227,6 +232,22 @@ def test_branches_repeat_the_base_episode_up_to_the_decision(num_decisions, num_
     assert metrics["sampled_tokens"] == sampled
     weight = 6 / num_drawn
     assert {info[WEIGHT] for episode in episodes for info in episode.infos if WEIGHT in info} == {weight}
+
+
+def test_adapters_learn_from_equal_episodes_with_any_number_of_copies_and_processes():
+    world, found = partial(TextProbe, "delayed"), []
+    with ProcessVector(world, 2, num_workers=1) as processes:
+        for vector in (SyncVector(world, 1), SyncVector(world, 5), processes):
+            team = small_team("adapters", max_new_tokens=1)
+            for policy in team.values():
+                policy.fix_shapes()
+            trainer = c3_trainer(policies=team, vector=vector, num_decisions=None)
+            before = weights(trainer)
+            episodes = [each for _ in range(2) for each in trainer.step()[0]]
+            assert not any(map(torch.equal, before, weights(trainer)))
+            found.append(packed([episodes, weights(trainer)]))
+    first, *others = ((each.values, save(each.tensors)) for each in found)
+    assert others == [first, first]
 
 
 def test_decisions_of_agents_that_do_not_learn_are_not_drawn():
