@@ -5,17 +5,18 @@ import os
 import numpy as np
 
 from collm.agents.config import ModelConfig
-from collm.algorithms import MAACConfig
+from collm.algorithms import algorithm_spec
 from collm.algorithms.runs.assembly.experiment import Experiment
 
 NODE = {"num_cpus": 1, "object_store_memory": 100_000_000}
 
 
-def experiment(env="collm/MiniWriting-v2", **settings):
-    chosen = {"num_updates": 3, "rollout_buffer_size": 8, "critic_warmup": 0, "eval_num_samples": 2}
-    config = MAACConfig(**(chosen | {"collector_options": {"num_cpus": 0.4}, "max_batch_tokens": 512} | settings))
+def experiment(env="collm/MiniWriting-v2", algorithm="maac", **settings):
+    chosen = {"num_updates": 3, "rollout_buffer_size": 8, "eval_num_samples": 2}
+    chosen |= {"critic_warmup": 0} if algorithm == "maac" else {}
+    chosen |= {"collector_options": {"num_cpus": 0.4}, "max_batch_tokens": 512} | settings
     model = ModelConfig(max_new_tokens=8, device="cpu")
-    return Experiment(algorithm="maac", config=config, env=env, model=model)
+    return Experiment(algorithm=algorithm, config=algorithm_spec(algorithm).config(**chosen), env=env, model=model)
 
 
 def said(episodes):

@@ -21,7 +21,7 @@ from ...agents.encoding import TokenRecord
 from ...agents.numeric.moments import RunningMoments
 from ...agents.numeric.policy import NumericRecord
 from ...envs.core import Message, Transcript
-from ..rollout.episode import Episode, Turn
+from ..rollout.episode import Cost, Episode, Turn
 from ..rollout.plays import Plan
 from ..rollout.requests import RolloutRequest
 from .critic_learner import ReplayEntry
@@ -29,6 +29,7 @@ from .critic_learner import ReplayEntry
 Record = TypeVar("Record", bound=type)
 _KINDS: tuple[type, ...] = (
     Completion,
+    Cost,
     CriticInput,
     Episode,
     Message,

@@ -8,11 +8,13 @@ import pytest
 import torch
 from cases import case
 from probes import AGENTS
+from safetensors.torch import save
 from small_trainers import number_trainer, text_trainer, through_a_file, timeless, weights
 
 from collm.agents.config import ModelConfig
 from collm.agents.vllm.server import Serving
 from collm.algorithms import algorithm_spec
+from collm.algorithms.learning.state import packed
 from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.algorithms.runs.loggers import read_lines
 from collm.algorithms.runs.run import run_experiment
@@ -25,6 +27,11 @@ def trainer(name="magrpo", is_text=True, **changes):
 
 def completions(episodes):
     return [turn.completion for each in episodes for track in each.tracks.values() for turn in track]
+
+
+def saved(episodes):
+    content = packed(episodes)
+    return content.values, save(content.tensors)
 
 
 @case("staleness", "seconds/waiting")
@@ -127,6 +134,7 @@ def test_ppo_s_ratio_is_to_the_stale_sampler_and_has_no_weight_beside_it():
     [
         ("magrpo", True, {"max_staleness": 1}),
         ("maac", True, {"max_staleness": 2}),
+        ("c3", True, {"max_staleness": 1, "num_generations": 1, "num_decisions": None, "max_new_tokens": 1}),
         ("iac", False, {"max_staleness": 2, "turns_per_update": 2}),
         ("mappo", False, {"max_staleness": 1}),
     ],
@@ -137,9 +145,13 @@ def test_a_run_that_was_saved_with_episodes_ahead_goes_on_as_if_never_stopped(na
         unbroken.step()
     resumed = trainer(name, is_text, **changes)
     resumed.load_state_dict(through_a_file(unbroken.state_dict()))
+    before = weights(resumed)
     for _ in range(3):
-        np.testing.assert_equal(timeless(resumed.step()[1]), timeless(unbroken.step()[1]))
+        (found, measured), (episodes, expected) = resumed.step(), unbroken.step()
+        np.testing.assert_equal(timeless(measured), timeless(expected))
+        assert saved(found) == saved(episodes)
     assert all(torch.equal(a, b) for a, b in zip(weights(resumed), weights(unbroken), strict=True))
+    assert not all(map(torch.equal, weights(resumed), before))
     resumed.close()
     unbroken.close()
 

@@ -2,6 +2,7 @@
 
 from collections import Counter, defaultdict
 from copy import deepcopy
+from functools import partial
 from itertools import combinations_with_replacement, product
 from math import exp, factorial, prod
 from random import Random
@@ -9,7 +10,8 @@ from random import Random
 import numpy as np
 import pytest
 import torch
-from probes import AGENTS, TextProbe, word_policies
+from probes import AGENTS, TextProbe, small_team, word_policies
+from safetensors.torch import save
 from small_trainers import text_trainer, through_a_file, weights
 
 from collm.agents.core import Completion
@@ -17,12 +19,15 @@ from collm.agents.scripted import FunctionPolicy
 from collm.algorithms import C3Config, algorithm_spec
 from collm.algorithms.learning.credit import assign_credit
 from collm.algorithms.learning.rewards import with_own_rewards, with_team_rewards
+from collm.algorithms.learning.state import packed
 from collm.algorithms.rollout.branching import WEIGHT, Decision
 from collm.algorithms.rollout.collector import RolloutCollector
 from collm.algorithms.rollout.episode import Cost, Episode, Turn
 from collm.algorithms.rollout.plays import ReplayError
 from collm.algorithms.runs.records import episode_records
 from collm.envs import make
+from collm.envs.vectors.processes import ProcessVector
+from collm.envs.vectors.vector import SyncVector
 
 
 class Table:
@@ -41,8 +46,8 @@ def hanabi():
     return make("collm/TinyHanabi-v0", game="E").unwrapped, Table(lambda text: ("lamp", "rug", "desk")), range(4)
 
 
-def shift():
-    env = make("collm/MiniShift-v0", max_turns=2, reward="terminal").unwrapped
+def shift(num_agents=2):
+    env = make("collm/MiniShift-v0", num_agents=num_agents, max_turns=2, reward="terminal").unwrapped
 
     def replies(text):
         words = text.rpartition("goal ")[2].split()
@@ -51,16 +56,21 @@ def shift():
     return env, Table(replies), range(2)
 
 
+def shift_of_three():
+    return shift(3)
+
+
 def courses(env, table, seed):
     """Return the probability of each episode with one seed and task."""
-    found = []
+    found, num_agents = [], len(env.possible_agents)
 
     def extend(state, observations, chance, tracks, waiting, time):
         if not state.agents:
             finals, ends = dict.fromkeys(tracks), dict.fromkeys(tracks, True)
             tracks = {agent: tuple(track) for agent, track in tracks.items()}
             infos = ({},) * time
-            found.append((chance, Episode(0, seed, 0, tracks, (), finals, ends, infos, num_agents=2, waiting=waiting)))
+            ended = Episode(0, seed, 0, tracks, (), finals, ends, infos, num_agents=num_agents, waiting=waiting)
+            found.append((chance, ended))
             return
         movers = list(state.movers)
         tables = [table(agent, observations[agent]) for agent in movers]
@@ -149,8 +159,7 @@ def repeats(episode, script):
 
 
 @pytest.mark.parametrize("credited", ["team", "own"])
-@pytest.mark.parametrize("count", [2, 4])
-@pytest.mark.parametrize("game", [hanabi, shift])
+@pytest.mark.parametrize(("game", "count"), [*product((hanabi, shift), (2, 4)), (shift_of_three, 2)])
 def test_the_expected_gradient_is_exact(game, count, credited):
     env, table, seeds = game()
     games = [(seed, courses(env, table, seed)) for seed in seeds]
@@ -225,6 +234,22 @@ def test_branches_repeat_the_base_episode_up_to_the_decision(num_decisions, num_
     assert {info[WEIGHT] for episode in episodes for info in episode.infos if WEIGHT in info} == {weight}
 
 
+def test_adapters_learn_from_equal_episodes_with_any_number_of_copies_and_processes():
+    world, found = partial(TextProbe, "delayed"), []
+    with ProcessVector(world, 2, num_workers=1) as processes:
+        for vector in (SyncVector(world, 1), SyncVector(world, 5), processes):
+            team = small_team("adapters", max_new_tokens=1)
+            for policy in team.values():
+                policy.fix_shapes()
+            trainer = c3_trainer(policies=team, vector=vector, num_decisions=None)
+            before = weights(trainer)
+            episodes = [each for _ in range(2) for each in trainer.step()[0]]
+            assert not any(map(torch.equal, before, weights(trainer)))
+            found.append(packed([episodes, weights(trainer)]))
+    first, *others = ((each.values, save(each.tensors)) for each in found)
+    assert others == [first, first]
+
+
 def test_decisions_of_agents_that_do_not_learn_are_not_drawn():
     policies = word_policies(max_new_tokens=2)
     partner = FunctionPolicy(lambda agent, observation: "red")
@@ -246,12 +271,14 @@ def test_an_environment_that_its_seed_does_not_determine_is_reported():
 
 
 def test_resumed_updates_are_equal_bit_for_bit():
-    first, second = c3_trainer(), c3_trainer()
+    first, second = (c3_trainer(max_new_tokens=1, num_decisions=None) for _ in range(2))
     first.step()
     second.load_state_dict(through_a_file(first.state_dict()))
+    before = weights(second)
     one, other = first.step()[0], second.step()[0]
     assert [str(episode) for episode in one] == [str(episode) for episode in other]
     assert all(map(torch.equal, weights(first), weights(second)))
+    assert not any(map(torch.equal, before, weights(second)))
 
 
 def test_records_contain_all_turns_and_the_credit_of_the_decision():

@@ -39,9 +39,13 @@ def cluster():
         ray.shutdown()
 
 
-def test_two_actors_play_token_by_token_what_one_process_plays(cluster):
-    expected = stepped(experiment().make_trainer())
-    found = stepped(experiment(collectors="ray").make_trainer())
+@pytest.mark.parametrize(
+    ("algorithm", "env"),
+    [("maac", "collm/MiniWriting-v2"), pytest.param("c3", "collm/MiniBuild-v0", marks=pytest.mark.slow)],
+)
+def test_two_actors_play_token_by_token_what_one_process_plays(cluster, algorithm, env):
+    expected = stepped(experiment(env, algorithm).make_trainer())
+    found = stepped(experiment(env, algorithm, collectors="ray").make_trainer())
     assert_same([episodes for episodes, _ in found], [episodes for episodes, _ in expected])
     assert found[1][1]["seconds/decoding"] > 0
 

@@ -22,6 +22,7 @@ CASES = {
     "iac": ("iac", "collm/MiniWriting-v2", {**TEXT, "critic_warmup": 1}, ModelConfig(max_new_tokens=8)),
     "maac": ("maac", "collm/MiniBuild-v0", {**TEXT, "critic_warmup": 1}, ModelConfig(max_new_tokens=6)),
     "magrpo": ("magrpo", "collm/MiniWriting-v2", {**TEXT, **EPOCHS}, ADAPTERS),
+    "c3": ("c3", "collm/MiniBuild-v0", {**TEXT, "rollout_buffer_size": 8, "num_alternatives": 3}, ADAPTERS),
     "mappo": ("mappo", "mpe2.simple_spread_v3:parallel_env", VECTORS, ModelConfig()),
 }
 WAYS = [
