@@ -24,6 +24,7 @@ from collm.algorithms.rollout.branching import WEIGHT, Decision
 from collm.algorithms.rollout.collector import RolloutCollector
 from collm.algorithms.rollout.episode import Cost, Episode, Turn
 from collm.algorithms.rollout.plays import ReplayError
+from collm.algorithms.runs.assembly.experiment import MAX_DEFAULT_ENVS, Experiment
 from collm.algorithms.runs.records import episode_records
 from collm.envs import make
 from collm.envs.vectors.processes import ProcessVector
@@ -248,6 +249,12 @@ def test_adapters_learn_from_equal_episodes_with_any_number_of_copies_and_proces
             found.append(packed([episodes, weights(trainer)]))
     first, *others = ((each.values, save(each.tensors)) for each in found)
     assert others == [first, first]
+
+
+@pytest.mark.parametrize(("num_decisions", "expected"), [(1, 6), (2, 12), (None, MAX_DEFAULT_ENVS)])
+def test_branches_of_an_update_play_at_the_same_time_by_default(num_decisions, expected):
+    config = C3Config(rollout_buffer_size=3, num_alternatives=3, num_decisions=num_decisions)
+    assert Experiment(algorithm="c3", config=config, env="collm/TinyHanabi-v0").num_envs == expected
 
 
 def test_decisions_of_agents_that_do_not_learn_are_not_drawn():
