@@ -1,6 +1,6 @@
 """Credit fidelity: correlation of assigned advantages with exact counterfactual advantages, in games of few replies.
 
-The exact advantage of agent i's reply a_i in a joint turn after the joint history h is
+The exact counterfactual advantage of agent i's reply a_i in a joint turn after the joint history h is
 
     A_i = Q(h, a) - sum over replies r of pi_i(r | h_i) * Q(h, (a_-i, r))
 
@@ -11,15 +11,15 @@ random numbers are those of the episode's seed. Source: credit fidelity of C3 (a
 from __future__ import annotations
 
 import json
+import pickle
 from collections.abc import Callable, Mapping, Sequence
-from copy import deepcopy
 from dataclasses import dataclass, field
 from itertools import product
 from math import prod
 from pathlib import Path
 from random import Random
 from statistics import fmean
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -37,7 +37,7 @@ from ...agents.tiny import TINY_DIRECTORY
 from ...algorithms.config import ActorCriticConfig
 from ...algorithms.registry import algorithm_spec
 from ...algorithms.rollout.episode import Episode
-from ...algorithms.rollout.intervals import Interval, bootstrap_interval
+from ...algorithms.rollout.intervals import bootstrap_interval
 from ...algorithms.runs.assembly.experiment import Experiment
 from ...envs import make
 from ...envs.core import TextParallelEnv
@@ -46,21 +46,12 @@ from ..markdown import markdown_table
 
 FILES = ("credit.json", "README.md", "credit.png")
 NUM_EPISODES = 96  # per update; a multiple of the group size of every algorithm
-NUM_MEASURED = 4  # last updates, whose advantages are compared
 NOTE = f"""\
 `collm benchmark credit` correlates each algorithm's advantages with exact counterfactual advantages, over all turns of
-the last {NUM_MEASURED} updates of {NUM_EPISODES} episodes. The policies are random tables that do not learn; critics
-learn. Intervals: 95 % bootstrap over seeds. Environment steps do not count the replays of `difference`."""
-Course: TypeAlias = tuple[tuple[tuple[str, str], ...], ...]  # joint actions: pairs of agent and reply
-
-
-def _named_actions(observation: str) -> Sequence[str]:
-    return ACTIONS
-
-
-def _listed_parts(observation: str) -> Sequence[str]:
-    words = observation.rpartition("goal ")[2].split()
-    return [*(" ".join(words[place : place + 2]) for place in range(0, len(words), 2)), "wait"]
+the second half of the updates. An update has {NUM_EPISODES} episodes, or base episodes of `c3`. The policies are random
+tables that do not learn; critics learn. Brackets: 95 % bootstrap intervals over seeds. Replies and environment steps
+are those of one update, without the replays of `difference`."""
+Joint: TypeAlias = Mapping[str, str]  # reply of each agent that acts
 
 
 @dataclass(frozen=True)
@@ -72,8 +63,13 @@ class EnumerableGame:
     kwargs: Mapping[str, Any] = field(default_factory=dict)
 
 
+def _listed_parts(observation: str) -> Sequence[str]:
+    words = observation.rpartition("goal ")[2].split()
+    return [*map(" ".join, zip(words[::2], words[1::2], strict=True)), "wait"]
+
+
 GAMES = {
-    "TinyHanabi": EnumerableGame("collm/TinyHanabi-v0", _named_actions, {"game": "E"}),
+    "TinyHanabi": EnumerableGame("collm/TinyHanabi-v0", lambda observation: ACTIONS, {"game": "E"}),
     "MiniShift": EnumerableGame("collm/MiniShift-v0", _listed_parts, {"max_turns": 2, "reward": "terminal"}),
 }
 
@@ -136,75 +132,61 @@ class ReplyTable(TrainablePolicy):
         pass
 
 
-class _Node(NamedTuple):
-    env: TextParallelEnv
-    observations: Mapping[str, str]
-    reward: float  # team reward of the last joint action
-
-
 class ExactAdvantages:
     """Counterfactual advantages of a team of tables, by enumeration of all replies."""
 
     def __init__(self, env: TextParallelEnv, policies: Mapping[str, ReplyTable]):
         self.env, self.policies = env, policies
-        self._nodes: dict[tuple[int, Course], _Node] = {}
-        self._values: dict[tuple[int, Course], float] = {}
+        self._values: dict[tuple[Any, ...], float] = {}
 
     def of_episode(self, episode: Episode) -> dict[str, list[float]]:
         """Return the advantages of each agent's turns."""
-        joint: list[dict[str, str]] = [{} for _ in range(episode.num_turns)]
+        joints: list[dict[str, str]] = [{} for _ in range(episode.num_turns)]
         for agent, track in (episode.played or episode).tracks.items():
             for turn in track:
-                joint[turn.time][agent] = turn.completion.action
-        found: dict[str, list[float]] = {}
-        for agent, track in episode.tracks.items():
-            found[agent] = []
-            for turn in track:
-                past = tuple(map(_key, joint[: turn.time]))
-                chances = self.policies[agent].probabilities(turn.observation)
-                others = joint[turn.time]
-                values = {
-                    reply: self._value(episode.seed, (*past, _key({**others, agent: reply}))) for reply in chances
-                }
-                baseline = sum(chance * values[reply] for reply, chance in chances.items())
-                found[agent].append(values[turn.completion.action] - baseline)
+                joints[turn.time][agent] = turn.completion.action
+        env, past = _copied(self.env), (episode.seed,)
+        env.reset(seed=episode.seed)
+        found: dict[str, list[float]] = {agent: [] for agent in episode.tracks}
+        for time, joint in enumerate(joints):
+            for agent, track in episode.tracks.items():
+                for turn in (each for each in track if each.time == time):
+                    chances = self.policies[agent].probabilities(turn.observation)
+                    values = {reply: self.value(env, past, {**joint, agent: reply}) for reply in chances}
+                    baseline = sum(chance * values[reply] for reply, chance in chances.items())
+                    found[agent].append(values[turn.completion.action] - baseline)
+            past = _extended(past, joint)
+            env.step(joint)
         return found
 
-    def _value(self, seed: int, course: Course) -> float:
-        """Return the expected team return after the joint actions `course`, with the reward of the last one."""
-        if (seed, course) not in self._values:
-            node = self._node(seed, course)
-            later = 0.0
-            if node.env.agents:
-                movers = node.env.movers
-                tables = [self.policies[agent].probabilities(node.observations[agent]) for agent in movers]
-                for replies in product(*tables):
-                    chance = prod(table[reply] for table, reply in zip(tables, replies, strict=True))
-                    action = _key(dict(zip(movers, replies, strict=True)))
-                    later += chance * self._value(seed, (*course, action))
-            self._values[seed, course] = node.reward + later
-        return self._values[seed, course]
-
-    def _node(self, seed: int, course: Course) -> _Node:
-        if (seed, course) not in self._nodes:
-            if course:
-                env = deepcopy(self._node(seed, course[:-1]).env)
-                observations, rewards = env.step(dict(course[-1]))[:2]
-                node = _Node(env, observations, sum(rewards.values()) / len(env.possible_agents))
-            else:
-                env = deepcopy(self.env)
-                node = _Node(env, env.reset(seed=seed)[0], 0.0)
-            self._nodes[seed, course] = node
-        return self._nodes[seed, course]
+    def value(self, env: TextParallelEnv, past: tuple[Any, ...], joint: Joint) -> float:
+        """Return the expected team return from a joint action on. `past` is the seed and the joint actions before."""
+        past = _extended(past, joint)
+        if past not in self._values:
+            env = _copied(env)
+            observations, rewards = env.step(dict(joint))[:2]
+            total = sum(rewards.values()) / len(env.possible_agents)
+            if env.agents:
+                tables = {agent: self.policies[agent].probabilities(observations[agent]) for agent in env.movers}
+                for replies in product(*tables.values()):
+                    chance = prod(table[reply] for table, reply in zip(tables.values(), replies, strict=True))
+                    total += chance * self.value(env, past, dict(zip(tables, replies, strict=True)))
+            self._values[past] = total
+        return self._values[past]
 
 
-def _key(actions: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
-    return tuple(sorted(actions.items()))
+def _copied(env: TextParallelEnv) -> TextParallelEnv:
+    copied: TextParallelEnv = pickle.loads(pickle.dumps(env))
+    return copied
+
+
+def _extended(past: tuple[Any, ...], joint: Joint) -> tuple[Any, ...]:
+    return (*past, tuple(sorted(joint.items())))
 
 
 @dataclass(frozen=True)
 class Fidelity:
-    """Result of one algorithm, game and seed: the correlation, and the cost of one update."""
+    """Result of one algorithm, game and seed. Tokens and environment steps are those of one update."""
 
     algorithm: str
     game: str
@@ -215,7 +197,7 @@ class Fidelity:
 
 
 def measure(name: str, game_name: str, seed: int, num_updates: int) -> Fidelity:
-    """Collect updates with fixed policies, in which only the critics learn, and compare the last `NUM_MEASURED`.
+    """Collect updates with fixed policies, in which only the critics learn, and compare the second half of them.
 
     The correlation is Pearson's, over all turns of all agents; 0 if all advantages are equal.
     """
@@ -232,7 +214,7 @@ def measure(name: str, game_name: str, seed: int, num_updates: int) -> Fidelity:
     pairs: list[tuple[float, float]] = []
     for update in range(num_updates):
         episodes, metrics = trainer.step()
-        if update < num_updates - NUM_MEASURED:
+        if update < num_updates // 2:
             continue
         expected = [exact.of_episode(episode) for episode in episodes]
         for agent, credit in trainer.credits.items():
@@ -255,41 +237,31 @@ def read_results(out: Path) -> list[Fidelity]:
 
 
 def write(results: Sequence[Fidelity], out: Path) -> str:
-    """Write the results, the table and the figure into a folder. Returns the table as Markdown."""
+    """Write the results, the tables and the figure into a folder. Returns the tables as Markdown."""
     write_text(out, FILES[0], json.dumps([vars(each) for each in results], indent=1) + "\n")
     games = list(dict.fromkeys(each.game for each in results))
-    names = list(dict.fromkeys(each.algorithm for each in results))
-    rows = []
-    found: dict[tuple[str, str], Interval] = {}
-    for name in names:
-        row = [f"`{name}`"]
-        for game in games:
-            own = [each for each in results if (each.algorithm, each.game) == (name, game)]
-            if not own:
-                row += ["-"] * 3
-                continue
-            found[name, game] = bootstrap_interval([each.correlation for each in own])
-            tokens, steps = (fmean(getattr(each, unit) for each in own) for unit in ("tokens", "environment_steps"))
-            row += [str(found[name, game]), f"{tokens:.0f}", f"{steps:.0f}"]
-        rows.append(row)
-    columns = [(f"{game}: correlation", "replies per update", "environment steps per update") for game in games]
-    table = markdown_table(["algorithm", *(column for each in columns for column in each)], rows)
-    page = f"# Credit fidelity\n\n{NOTE}\n\n{table}\n\n![Credit fidelity by algorithm]({FILES[2]})\n"
-    write_text(out, FILES[1], page)
-    figure = Figure(figsize=(1 + 4 * len(games), 1 + 0.28 * len(names)), layout="constrained")
-    panels = np.atleast_1d(figure.subplots(1, len(games), sharey=True))
-    for axes, game in zip(panels, games, strict=True):
-        for place, name in enumerate(names):
-            if (name, game) not in found:
-                continue
-            interval = found[name, game]
+    figure = Figure(figsize=(11, 1 + 0.28 * len({each.algorithm for each in results})), layout="constrained")
+    tables = []
+    for axes, game in zip(figure.subplots(1, len(games), squeeze=False)[0], games, strict=True):
+        found: dict[str, list[Fidelity]] = {}
+        for each in results:
+            if each.game == game:
+                found.setdefault(each.algorithm, []).append(each)
+        rows = []
+        for place, (name, own) in enumerate(found.items()):
+            interval = bootstrap_interval([each.correlation for each in own])
             axes.plot([interval.low, interval.high], [place, place], color="C0", linewidth=2)
             axes.plot(interval.value, place, "o", color="C0")
+            costs = (fmean(getattr(each, unit) for each in own) for unit in ("tokens", "environment_steps"))
+            rows.append([f"`{name}`", str(interval), *(f"{cost:.0f}" for cost in costs)])
+        table = markdown_table(["algorithm", "correlation", "replies", "environment steps"], rows)
+        tables.append(f"## {game}\n\n{table}\n")
         axes.set(title=game, xlabel="correlation with the exact advantage", xlim=(min(0, axes.get_xlim()[0]), 1))
-        axes.axvline(0, color="grey", linewidth=0.8)
+        axes.set_yticks(range(len(found)), found)
+        axes.invert_yaxis()
         axes.grid(axis="x", alpha=0.3)
-    panels[0].set_yticks(range(len(names)), names)
-    panels[0].invert_yaxis()
+    page = f"# Credit fidelity\n\n{NOTE}\n\n![Credit fidelity by algorithm]({FILES[2]})\n\n" + "\n".join(tables)
+    write_text(out, FILES[1], page)
     with owned(out, FILES[2]) as new:
         figure.savefig(new, dpi=120)
-    return table
+    return "\n".join(tables)

@@ -29,7 +29,7 @@ class CreditArguments(Checked):
     seeds: tuple[Seed, ...] = (0, 1, 2)
     """Seeds of the tables, the tasks and the critics."""
     num_updates: Count = 20
-    """Number of updates of 96 episodes. The advantages of the last 4 are compared."""
+    """Number of updates of 96 episodes. The advantages of the second half are compared."""
     out: Path = Path("runs/credit")
     """Folder of the results: credit.json, README.md, credit.png. Other results in the folder are kept."""
 

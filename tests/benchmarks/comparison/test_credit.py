@@ -49,12 +49,11 @@ def test_exact_advantages_have_mean_0_over_an_agent_s_replies():
     for episode in episodes:
         before = {agent: turns[0].observation for agent, turns in episode.tracks.items()}
         joint = {agent: turns[0].completion.action for agent, turns in episode.tracks.items()}
+        env = make(GAMES["MiniShift"].id, **GAMES["MiniShift"].kwargs).unwrapped
+        env.reset(seed=episode.seed)
         for agent, seen in before.items():
             chances = policies[agent].probabilities(seen)
-            values = {
-                reply: exact._value(episode.seed, (tuple(sorted({**joint, agent: reply}.items())),))
-                for reply in chances
-            }
+            values = {reply: exact.value(env, (episode.seed,), {**joint, agent: reply}) for reply in chances}
             mean = sum(chance * values[reply] for reply, chance in chances.items())
             assert exact.of_episode(episode)[agent][0] == pytest.approx(values[joint[agent]] - mean)
 
