@@ -37,15 +37,18 @@ class Decision(NamedTuple):
     def plan(self) -> Plan:
         """Return the plan of a branch. Only the agent's reply of this turn, and all later replies, are missing."""
         script: list[dict[str, Any]] = [{} for _ in range(self.turn.time + 1)]
-        for agent, track in self.base.tracks.items():
-            for turn in track:
-                if turn.time <= self.turn.time and turn is not self.turn:
-                    script[turn.time][agent] = turn.completion
+        for agent, turn in self._repeated():
+            script[turn.time][agent] = turn.completion
         options = self.base.options or {}
         return Plan(self.base.seed, self.group, options.get("task"), options.get("difficulty"), tuple(script))
 
-    def check(self, branch: Episode) -> None:
-        """Raise `ReplayError` if the replay of the base episode gave other observations."""
+    def of_base(self, is_first: bool) -> Episode:
+        """Return the alternative of the base episode. The first decision counts the cost of the base episode."""
+        cost = Cost(self.base.num_turns, self.base.num_tokens) if is_first else Cost(0, 0)
+        return self.alternative(self.base, self.first - 1, cost)
+
+    def of_branch(self, branch: Episode) -> Episode:
+        """Return the alternative of a branch. Raises `ReplayError` if the replay gave other observations."""
         for agent, track in self.base.tracks.items():
             for turn, found in zip(track, branch.tracks.get(agent, ()), strict=False):
                 if turn.time <= self.turn.time and not is_same(turn.observation, found.observation):
@@ -53,6 +56,8 @@ class Decision(NamedTuple):
                     raise ReplayError(
                         f"{name} has another observation of {agent} in turn {turn.time} when {UNREPEATABLE}"
                     )
+        num_replayed = sum(len(turn.completion.logprobs) for _, turn in self._repeated())
+        return self.alternative(branch, branch.index, Cost(branch.num_turns, branch.num_tokens - num_replayed))
 
     def alternative(self, episode: Episode, index: int, cost: Cost) -> Episode:
         """Return an episode whose only turn to learn from is this decision.
@@ -67,16 +72,13 @@ class Decision(NamedTuple):
         infos = list(episode.infos)
         infos[time] = {**infos[time], WEIGHT: self.weight}
         tracks = {self.agent: tuple(turn for turn in episode.tracks[self.agent] if turn.time == time)}
-        return replace(
-            episode,
-            index=index,
-            group=self.group,
-            tracks=tracks,
-            waiting=waiting,
-            infos=tuple(infos),
-            played=episode,
-            cost=cost,
-        )
+        changes: dict[str, Any] = {"tracks": tracks, "waiting": waiting, "infos": tuple(infos), "played": episode}
+        return replace(episode, index=index, group=self.group, cost=cost, **changes)
+
+    def _repeated(self) -> list[tuple[str, Turn]]:
+        """Return all turns before the decision, and those of the other agents at the same time."""
+        turns = [(agent, turn) for agent, track in self.base.tracks.items() for turn in track]
+        return [(agent, turn) for agent, turn in turns if turn.time <= self.turn.time and turn is not self.turn]
 
 
 class BranchingCollector(RolloutCollector):
@@ -109,23 +111,12 @@ class BranchingCollector(RolloutCollector):
         stride = self.num_alternatives * self._max_drawn
         bases = super().play([(index * stride, plan) for index, plan in indexed_plans], num_plans, greedy=greedy)
         decisions = [each for base in bases.done for each in self.decisions(base)]
-        plans = [each.plan() for each in decisions]
-        indices = [range(each.first, each.first + self.num_alternatives - 1) for each in decisions]
-        indexed = [(index, plan) for own, plan in zip(indices, plans, strict=True) for index in own]
-        num_branches = num_plans * (self.num_alternatives - 1) * (self.num_decisions or 1)
-        branches = super().play(indexed, num_branches, greedy=greedy)
-        by_index = {branch.index: branch for branch in branches.done}
-        found = []
-        for number, each in enumerate(decisions):
-            is_first = number == 0 or decisions[number - 1].base is not each.base
-            cost = Cost(each.base.num_turns, each.base.num_tokens) if is_first else Cost(0, 0)
-            found.append(each.alternative(each.base, each.first - 1, cost))
-            num_replayed = sum(len(done.logprobs) for joint in plans[number].script for done in joint.values())
-            for index in indices[number]:
-                if branch := by_index.get(index):  # None: skipped
-                    each.check(branch)
-                    cost = Cost(branch.num_turns, branch.num_tokens - num_replayed)
-                    found.append(each.alternative(branch, index, cost))
+        num_branches = self.num_alternatives - 1
+        owners = {each.first + number: each for each in decisions for number in range(num_branches)}
+        most = num_plans * num_branches * (self.num_decisions or 1)
+        branches = super().play([(index, each.plan()) for index, each in owners.items()], most, greedy=greedy)
+        found = [each.of_base(is_first=(each.first - 1) % stride == 0) for each in decisions]
+        found += [owners[branch.index].of_branch(branch) for branch in branches.done]
         self.skipped = [*bases.skipped, *branches.skipped]
         first_decisions = {number * self._max_drawn for number in bases.lost}
         return Played(found, first_decisions | branches.lost, self.skipped)
