@@ -41,7 +41,7 @@ def text_trainer(
 ):
     """Make a trainer of two small language models with separate weights."""
     algorithm = algorithm_of(name, **changes)
-    build = (lambda: Shares(world(), adds_differences=True)) if algorithm.reads_shares else world
+    build = (lambda: Shares(world())) if algorithm.reads_shares else world
     policies = policies or word_policies(max_new_tokens=max_new_tokens, has_value_head=algorithm.has_actor_heads)
     return make_trainer(algorithm, vector or SyncVector(build, num_envs), policies)
 

@@ -1,4 +1,4 @@
-"""Wrapper that measures each agent's share of the return by a replay without the agent's replies."""
+"""Wrapper that measures each agent's part in the return by a replay without the agent's replies."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from ..core import ResetResult, TextParallelEnv
 
 
 class Shares(BaseParallelWrapper[str, Any, Any]):
-    """Adds `metric/share/<agent>` to the infos of an episode's last turn: the agent's share of the team's return.
+    """Adds difference rewards and shares of the team's return to the infos of an episode's last turn.
 
-        loss_i = max(0, G - G_without_i)        share_i = loss_i / sum over j of loss_j
+        metric/difference/<agent>    D_i = G - G_without_i
+        metric/share/<agent>         max(0, D_i) / sum over j of max(0, D_j)
 
     G is the undiscounted return of the episode, averaged over the agents. G_without_i is the return of a replay in
     which every reply of agent i is empty (or `TextParallelEnv.absence`) and the other agents repeat their replies. If a
@@ -24,22 +25,18 @@ class Shares(BaseParallelWrapper[str, Any, Any]):
     not counted.
 
     Shares are between 0 and 1 and sum to 1. If two agents each get no reward without the other, both shares are 0.5. If
-    all losses are 0, no shares are added: the return is 0, or no single agent was necessary for it.
-
-    With `adds_differences`, the infos also contain `metric/difference/<agent>`: the difference reward G - G_without_i.
+    no difference is positive, no shares are added: the return is 0, or no single agent was necessary for it.
 
     Each episode is replayed once per agent, in a copy of the environment. Replays need no model.
 
     Args:
         env: an environment with text actions. Copies by `copy.deepcopy` must be independent (see `check_env`).
-        adds_differences: also add difference rewards, for training.
     """
 
-    def __init__(self, env: ParallelEnv[str, Any, Any], *, adds_differences: bool = False):
+    def __init__(self, env: ParallelEnv[str, Any, Any]):
         if not all(isinstance(env.action_space(agent), Text) for agent in env.possible_agents):
             raise TypeError(f"Shares needs text actions, but {env} has other actions; leave Shares out")
         super().__init__(env)
-        self._adds_differences = adds_differences
         self._start: ParallelEnv[str, Any, Any] | None = None
         self._replies: list[Mapping[str, str]] = []
         self._earned = 0.0
@@ -57,13 +54,10 @@ class Shares(BaseParallelWrapper[str, Any, Any]):
         if self._start is not None and not self.env.agents:
             agents = self._start.agents
             lost = {agent: self._earned - self._earned_without(agent) for agent in agents}
-            losses = {agent: max(0.0, loss) for agent, loss in lost.items()}
-            total = sum(losses.values())
-            added: dict[str, float] = {}
-            if self._adds_differences:
-                added = {f"metric/difference/{agent}": loss / len(agents) for agent, loss in lost.items()}
+            total = sum(max(0.0, loss) for loss in lost.values())
+            added = {f"metric/difference/{agent}": loss / len(agents) for agent, loss in lost.items()}
             if total > 1e-9:  # smaller totals are rounding errors
-                added |= {f"metric/share/{agent}": loss / total for agent, loss in losses.items()}
+                added |= {f"metric/share/{agent}": max(0.0, loss) / total for agent, loss in lost.items()}
             infos = {agent: info | added for agent, info in infos.items()}
             self._start = None  # frees the memory of the copy
         return observations, rewards, terminations, truncations, infos

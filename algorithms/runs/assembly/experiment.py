@@ -126,10 +126,8 @@ class Experiment:
         """
         # A partial, because an environment's arguments may have the same names as the vector's.
         algorithm = self.make_algorithm()
-        reads_shares = algorithm.reads_shares and split == "train"
-        build = partial(
-            _made, spec(self.env), self.env_kwargs_of(split), algorithm.reads_truth, has_shares, reads_shares
-        )
+        has_shares |= algorithm.reads_shares and split == "train"
+        build = partial(_made, spec(self.env), self.env_kwargs_of(split), algorithm.reads_truth, has_shares)
         config = self.config
         if config.num_workers:
             return ProcessVector(build, num_envs, num_workers=config.num_workers, timeout_s=config.timeout_s)
@@ -301,16 +299,12 @@ def fix_shapes(policies: Mapping[str, Policy]) -> None:
         policy.fix_shapes()
 
 
-def _made(
-    env: EnvSpec, kwargs: Mapping[str, Any], is_privileged: bool, has_shares: bool, has_differences: bool
-) -> ParallelEnv[str, Any, Any]:
+def _made(env: EnvSpec, kwargs: Mapping[str, Any], is_privileged: bool, has_shares: bool) -> ParallelEnv[str, Any, Any]:
     made = make(env, **kwargs)
     if is_privileged:
         made = with_truth(made)
     # Shares replays episodes in a deep copy of the environment, which other environments may not support.
-    if has_differences or (has_shares and isinstance(made.unwrapped, TextParallelEnv)):
-        return Shares(made, adds_differences=has_differences)
-    return made
+    return Shares(made) if has_shares and isinstance(made.unwrapped, TextParallelEnv) else made
 
 
 def _task(env: ParallelEnv[str, Any, Any], seed: int) -> TrainingSize:

@@ -94,7 +94,7 @@ def text_trainer(name, probe, seed):
     critics = None if algorithm.critic_reads == "nothing" else critic
 
     def world():
-        return Shares(TextProbe(probe), adds_differences=True) if algorithm.reads_shares else TextProbe(probe)
+        return Shares(TextProbe(probe)) if algorithm.reads_shares else TextProbe(probe)
 
     vector = SyncVector(world, BATCH)
     return make_trainer(algorithm, vector, policies, critics=critics)

@@ -175,7 +175,7 @@ def without(id, seed, replies, missing):
 
 
 def test_differences_are_returns_minus_returns_without_the_agent():
-    env = Shares(Sum(), adds_differences=True)
+    env = Shares(Sum())
     env.reset(seed=0)
     infos = env.step({"player_0": "abc", "player_1": "x"})[4]
     found = {name: value for name, value in infos["player_0"].items() if "difference" in name}
