@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     from .published import CoLLMDCConfig as CoLLMDCConfig
     from .published import COMAConfig as COMAConfig
     from .published import DAPOConfig as DAPOConfig
-    from .published import DifferenceConfig as DifferenceConfig
     from .published import DrGRPOConfig as DrGRPOConfig
     from .published import GRPOConfig as GRPOConfig
     from .published import GSPOConfig as GSPOConfig

@@ -86,6 +86,8 @@ class Algorithm(ABC, Generic[Settings]):
     """True: normalization subtracts the mean advantage. False: normalization only divides by a scale."""
     has_baseline: ClassVar[bool] = True
     """False: advantages are returns without a baseline. Sampling with top-k or top-p then gives a wrong gradient."""
+    reads_shares: ClassVar[bool] = False
+    """True if training episodes are replayed without each agent; see `envs.wrappers.Shares`."""
     may_repeat_unclipped: ClassVar[bool] = False
     """True: several epochs without `clip_range` cause a warning. False: they raise an error."""
 
@@ -174,11 +176,6 @@ class Algorithm(ABC, Generic[Settings]):
     @property
     def reads_truth(self) -> bool:
         """True if the critic also reads the hidden state of the environment."""
-        return False
-
-    @property
-    def reads_shares(self) -> bool:
-        """True if training episodes are replayed without each agent; see `envs.wrappers.Shares`."""
         return False
 
     @property

@@ -61,8 +61,3 @@ class COMA(MAAC[COMAConfig]):
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
         self.counts = {agent: Counter(known) for agent, known in state.get("counts", {}).items()}
-
-    def check(self) -> None:
-        super().check()
-        if self.config.critic_type != "q":
-            raise ValueError(f"critic_type={self.config.critic_type!r} has no Q(h, a), which coma needs; use 'q'")

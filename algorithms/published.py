@@ -114,14 +114,7 @@ class RAEConfig(ReinforceConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DifferenceConfig(ReinforceConfig):
-    """Settings of difference rewards."""
-
-    advantage_normalization: AdvantageNormalization = "none"
-
-
-@dataclass(frozen=True, kw_only=True)
 class COMAConfig(MAACConfig):
-    """Settings of COMA."""
+    """Settings of COMA. The baseline needs the critic's Q(h, a)."""
 
-    critic_type: Literal["v", "q"] = "q"
+    critic_type: Advanced[Literal["q"]] = "q"

@@ -135,7 +135,6 @@ class C3(Reinforce):
     """
 
     config: C3Config  # narrows the type of the base class
-    above_baseline = staticmethod(leave_one_out_advantages)
     min_generations: ClassVar[int] = 1
 
     def check(self) -> None:
@@ -154,14 +153,10 @@ class C3(Reinforce):
     @property
     def max_parallel_episodes(self) -> int:
         config = self.config
-        num_drawn = MAX_DECISIONS if config.num_decisions is None else config.num_decisions
-        return config.rollout_buffer_size * (config.num_alternatives - 1) * num_drawn
+        return config.rollout_buffer_size * (config.num_alternatives - 1) * (config.num_decisions or MAX_DECISIONS)
 
     def make_collector(self, vector: VectorEnv, policies: Mapping[str, Policy], **options: Any) -> BranchingCollector:
-        num_alternatives, num_decisions = self.config.num_alternatives, self.config.num_decisions
-        return BranchingCollector(
-            vector, policies, num_alternatives=num_alternatives, num_decisions=num_decisions, **options
-        )
+        return BranchingCollector(vector, policies, self.config, **options)
 
 
 @final
@@ -197,10 +192,7 @@ class DifferenceRewards(Reinforce):
     """
 
     above_baseline = staticmethod(leave_one_out_advantages)
-
-    @property
-    def reads_shares(self) -> bool:
-        return True
+    reads_shares: ClassVar[bool] = True
 
     def check(self) -> None:
         super().check()

@@ -6,7 +6,7 @@ Axes: B tracks (each contains one agent's turns in one episode), T turns, N turn
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import compress
 from types import MappingProxyType
@@ -55,8 +55,8 @@ def assign_credit(
         credits, batches = _joint_credit(algorithm, episodes, agents, critics["joint"], team or agents)
         if algorithm.replies is not None:
             for agent, credit in credits.items():
-                replies = algorithm.replies(agent, replies_of(episodes, agent))
-                found = counterfactuals(episodes, agent, team or agents, replies, policies[agent], critics["joint"])
+                policy, critic = policies[agent], critics["joint"]
+                found = counterfactuals(algorithm.replies, episodes, agent, team or agents, policy, critic)
                 credits[agent] = replace(credit, advantages=found, raw_advantages=found)
     else:
         credits, batches = _own_credit(algorithm, episodes, agents, critics)
@@ -89,43 +89,38 @@ def _joint_credit(
 
 
 def counterfactuals(
+    replies_of: Callable[[str, Sequence[str]], Sequence[str]],
     episodes: Sequence[Episode],
     agent: str,
     team: Sequence[str],
-    replies: Sequence[str],
     policy: Policy,
     critic: CriticLearner,
 ) -> Tensor:
-    """Compute COMA's advantages [N] of an agent's turns: Q of the joint action minus its mean over the `replies`.
+    """Compute COMA's advantages [N] of an agent's turns: Q of the joint action minus its mean over `Algorithm.replies`.
 
-    `replies` contain each of the agent's replies once. They are weighted by their probabilities after each history. A
-    reply that the token limit cut counts as impossible. Raises `ValueError` if the policy cannot evaluate replies.
+    Replies are weighted by their probabilities after each history. A reply that the token limit cut counts as
+    impossible. Raises `ValueError` if the policy cannot evaluate replies.
     """
     if not isinstance(policy, ReplyScorer):
         raise ValueError(f"coma needs a language model, but {agent} has a {type(policy).__name__}; use maac")
     turns = [(episode, turn) for episode in episodes for turn in episode.tracks.get(agent, ())]
-    number = {reply: i for i, reply in enumerate(replies)}
+    replies = replies_of(agent, [turn.completion.action for _, turn in turns])
     logprobs = policy.reply_logprobs([(turn.observation, reply) for _, turn in turns for reply in replies])
     # The floor keeps the sum positive if every reply is impossible.
     weights = torch.from_numpy(logprobs).view(len(turns), -1).clamp(min=-1e4).softmax(dim=1).float()
-    chosen = torch.tensor([number[turn.completion.action] for _, turn in turns])
+    chosen = torch.tensor([replies.index(turn.completion.action) for _, turn in turns])
     is_evaluated = (weights >= MIN_PROBABILITY).scatter(1, chosen[:, None], True)
     inputs = []
     for (episode, turn), possible in zip(turns, is_evaluated.tolist(), strict=True):
-        done = {other: each for other, track in episode.tracks.items() for each in track if each.time == turn.time}
-        actions = {other: each.completion.action for other, each in done.items()}
-        for reply in compress(replies, possible):
-            joint = joint_action({**actions, agent: reply}, team)
-            inputs.append(CriticInput((episode.states[turn.time],), (joint,)))
+        done = [(other, each) for other, track in episode.tracks.items() for each in track if each.time == turn.time]
+        actions = {other: each.completion.action for other, each in done}
+        joints = [joint_action({**actions, agent: reply}, team) for reply in compress(replies, possible)]
+        inputs += [CriticInput((episode.states[turn.time],), (joint,)) for joint in joints]
     values = critic.values(inputs)
     column = values if values.dim() == 1 else values[:, team.index(agent)]
-    of_actions = column[1::2]  # after V(h) of each input
-    action_values = torch.zeros_like(weights).masked_scatter(is_evaluated, of_actions)
+    # The value of each joint action comes after the V(h) of its input.
+    action_values = torch.zeros_like(weights).masked_scatter(is_evaluated, column[1::2])
     return counterfactual_advantages(action_values, weights * is_evaluated, chosen)
-
-
-def replies_of(episodes: Sequence[Episode], agent: str) -> list[str]:
-    return [turn.completion.action for episode in episodes for turn in episode.tracks.get(agent, ())]
 
 
 def _own_credit(

@@ -111,14 +111,9 @@ class Trainer:
                 rewarded = self.rewards(episodes, references)
                 valuing = self.unique_critics if self.has_separate_critics else self.unique_learners
                 with add_error_details(rewards=rewarded.reward_range), self._on_device(valuing):
-                    team = self.collector.vector.possible_agents
+                    team, policies = self.collector.vector.possible_agents, self.collector.policies
                     self.credits, critic_batches = assign_credit(
-                        self.algorithm,
-                        rewarded.episodes,
-                        list(self.learners),
-                        self.critics,
-                        team,
-                        self.collector.policies,
+                        self.algorithm, rewarded.episodes, list(self.learners), self.critics, team, policies
                     )
             finally:
                 if record is not None:

@@ -15,6 +15,7 @@ import numpy as np
 
 from ...agents.core import Policy, TrainablePolicy
 from ...envs.vectors.vector import VectorEnv
+from ..config import C3Config
 from .collector import Played, RolloutCollector
 from .episode import Cost, Episode, Turn
 from .plays import UNREPEATABLE, Plan, ReplayError, is_same
@@ -88,22 +89,13 @@ class BranchingCollector(RolloutCollector):
 
     Args:
         vector, policies, options: see `RolloutCollector`. Decisions of agents that do not learn are not drawn.
-        num_alternatives: K, at least 2.
-        num_decisions: decisions drawn per base episode, without replacement. None: all decisions.
+        config: K (`num_alternatives`), and the decisions drawn per base episode, without replacement.
     """
 
-    def __init__(
-        self,
-        vector: VectorEnv,
-        policies: Mapping[str, Policy],
-        *,
-        num_alternatives: int,
-        num_decisions: int | None = 1,
-        **options: Any,
-    ):
+    def __init__(self, vector: VectorEnv, policies: Mapping[str, Policy], config: C3Config, **options: Any):
         super().__init__(vector, policies, **options)
-        self.num_alternatives, self.num_decisions = num_alternatives, num_decisions
-        self._max_drawn = num_decisions or MAX_DECISIONS
+        self.num_alternatives, self.num_decisions = config.num_alternatives, config.num_decisions
+        self._max_drawn = config.num_decisions or MAX_DECISIONS
         self._deciders = [agent for agent, each in self.policies.items() if isinstance(each, TrainablePolicy)]
 
     def play(self, indexed_plans: Sequence[tuple[int, Plan]], num_plans: int, *, greedy: bool = False) -> Played:

@@ -11,15 +11,15 @@ random numbers are those of the episode's seed. Source: credit fidelity of C3 (a
 from __future__ import annotations
 
 import json
-import pickle
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from copy import deepcopy
+from dataclasses import dataclass
 from itertools import product
-from math import prod
+from math import exp, prod
 from pathlib import Path
 from random import Random
 from statistics import fmean
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -30,7 +30,6 @@ from transformers import AutoTokenizer
 
 from ..._ownership import owned, write_text
 from ...agents.core import Completion, Evaluation, Request, TrainablePolicy
-from ...agents.decoding.sampling import uniforms
 from ...agents.language.critics import TextCritic
 from ...agents.registry import CriticSeat
 from ...agents.tiny import TINY_DIRECTORY
@@ -51,16 +50,14 @@ NOTE = f"""\
 the second half of the updates. An update has {NUM_EPISODES} episodes, or base episodes of `c3`. The policies are random
 tables that do not learn; critics learn. Brackets: 95 % bootstrap intervals over seeds. Replies and environment steps
 are those of one update, without the replays of `difference`."""
-Joint: TypeAlias = Mapping[str, str]  # reply of each agent that acts
 
 
-@dataclass(frozen=True)
-class EnumerableGame:
+class EnumerableGame(NamedTuple):
     """Environment with few replies after each observation."""
 
     id: str
     replies: Callable[[str], Sequence[str]]
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
+    kwargs: Mapping[str, Any]
 
 
 def _listed_parts(observation: str) -> Sequence[str]:
@@ -75,7 +72,7 @@ GAMES = {
 
 
 class ReplyTable(TrainablePolicy):
-    """Policy with fixed random probabilities of the replies after each observation. Its gradient is 0."""
+    """Policy with fixed random probabilities of the replies after each observation. Replies are always sampled."""
 
     reads_turns_alone = True
 
@@ -88,18 +85,15 @@ class ReplyTable(TrainablePolicy):
         """Return the probability of each reply: the softmax of pseudo-random normal numbers."""
         if observation not in self._known:
             rng = Random(f"{self.seed} {observation}")
-            logits = np.array([rng.gauss(0, 1) for _ in self.replies(observation)])
-            weights = np.exp(logits) / np.exp(logits).sum()
-            self._known[observation] = dict(zip(self.replies(observation), weights.tolist(), strict=True))
+            weights = {reply: exp(rng.gauss(0, 1)) for reply in self.replies(observation)}
+            self._known[observation] = {reply: each / sum(weights.values()) for reply, each in weights.items()}
         return self._known[observation]
 
     def act(self, requests: Sequence[Request], *, greedy: bool = False) -> list[Completion]:
         found = []
         for request in requests:
             chances = self.probabilities(request.observation)
-            bounds = np.cumsum(list(chances.values()))
-            number = int(np.searchsorted(bounds, uniforms(request.stream, 1)[0] * bounds[-1]))
-            reply = max(chances, key=chances.__getitem__) if greedy else list(chances)[number]
+            (reply,) = Random(str(request.stream)).choices(list(chances), list(chances.values()))
             logprobs = np.log([chances[reply]], dtype=np.float32)
             found.append(Completion(reply, logprobs, np.zeros(1, dtype=np.float32)))
         return found
@@ -145,7 +139,7 @@ class ExactAdvantages:
         for agent, track in (episode.played or episode).tracks.items():
             for turn in track:
                 joints[turn.time][agent] = turn.completion.action
-        env, past = _copied(self.env), (episode.seed,)
+        env, past = deepcopy(self.env), (episode.seed,)
         env.reset(seed=episode.seed)
         found: dict[str, list[float]] = {agent: [] for agent in episode.tracks}
         for time, joint in enumerate(joints):
@@ -159,11 +153,11 @@ class ExactAdvantages:
             env.step(joint)
         return found
 
-    def value(self, env: TextParallelEnv, past: tuple[Any, ...], joint: Joint) -> float:
+    def value(self, env: TextParallelEnv, past: tuple[Any, ...], joint: Mapping[str, str]) -> float:
         """Return the expected team return from a joint action on. `past` is the seed and the joint actions before."""
         past = _extended(past, joint)
         if past not in self._values:
-            env = _copied(env)
+            env = deepcopy(env)
             observations, rewards = env.step(dict(joint))[:2]
             total = sum(rewards.values()) / len(env.possible_agents)
             if env.agents:
@@ -175,12 +169,7 @@ class ExactAdvantages:
         return self._values[past]
 
 
-def _copied(env: TextParallelEnv) -> TextParallelEnv:
-    copied: TextParallelEnv = pickle.loads(pickle.dumps(env))
-    return copied
-
-
-def _extended(past: tuple[Any, ...], joint: Joint) -> tuple[Any, ...]:
+def _extended(past: tuple[Any, ...], joint: Mapping[str, str]) -> tuple[Any, ...]:
     return (*past, tuple(sorted(joint.items())))
 
 
@@ -259,7 +248,6 @@ def write(results: Sequence[Fidelity], out: Path) -> str:
         axes.set(title=game, xlabel="correlation with the exact advantage", xlim=(min(0, axes.get_xlim()[0]), 1))
         axes.set_yticks(range(len(found)), found)
         axes.invert_yaxis()
-        axes.grid(axis="x", alpha=0.3)
     page = f"# Credit fidelity\n\n{NOTE}\n\n![Credit fidelity by algorithm]({FILES[2]})\n\n" + "\n".join(tables)
     write_text(out, FILES[1], page)
     with owned(out, FILES[2]) as new:

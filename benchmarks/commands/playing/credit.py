@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
+from typing import Literal
 
-from ...._errors import nearest
 from ...._ownership import refuse_foreign_files
 from ...._ranges import Checked, Count, Seed
-from ...._terminal import terminal
 from ...arguments import parsed
 from ...errors import check_folder, refusals
 
@@ -24,8 +23,8 @@ class CreditArguments(Checked):
 
     algorithms: tuple[str, ...] = ()
     """Names of algorithms, as in `collm train`. Default: all registered algorithms."""
-    games: tuple[str, ...] = ()
-    """Games: TinyHanabi, MiniShift. Default: both."""
+    games: tuple[Literal["TinyHanabi", "MiniShift"], ...] = ("TinyHanabi", "MiniShift")
+    """Games with few replies."""
     seeds: tuple[Seed, ...] = (0, 1, 2)
     """Seeds of the tables, the tasks and the critics."""
     num_updates: Count = 20
@@ -40,20 +39,16 @@ def run(args: Sequence[str]) -> None:
     import torch  # late import: help needs no torch
 
     from ....algorithms.registry import algorithm_spec, algorithm_specs
-    from ...comparison.credit import FILES, GAMES, measure, read_results, write
+    from ...comparison.credit import FILES, measure, read_results, write
 
-    console = terminal()
     torch.set_num_threads(1)
     with refusals():
-        if unknown := [name for name in arguments.games if name not in GAMES]:
-            raise ValueError(f"game {unknown[0]!r} does not exist; {nearest(unknown[0], GAMES)}")
         specs = [algorithm_spec(name) for name in arguments.algorithms] or algorithm_specs()
         check_folder(arguments.out, "--out")
         refuse_foreign_files(arguments.out, FILES)
     results = {(each.algorithm, each.game, each.seed): each for each in read_results(arguments.out)}
-    for name, game, seed in product([spec.name for spec in specs], arguments.games or GAMES, arguments.seeds):
+    for name, game, seed in product([spec.name for spec in specs], arguments.games, arguments.seeds):
         found = results[name, game, seed] = measure(name, game, seed, arguments.num_updates)
         table = write(list(results.values()), arguments.out)
-        console.print(f"{name} on {game}, seed {seed}: correlation {found.correlation:.3f}", highlight=False)
-    print(table)
-    console.print(f"figure: {arguments.out / FILES[-1]}", highlight=False)
+        print(f"{name} on {game}, seed {seed}: correlation {found.correlation:.3f}", flush=True)
+    print(f"\n{table}")

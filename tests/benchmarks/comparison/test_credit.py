@@ -59,9 +59,10 @@ def test_exact_advantages_have_mean_0_over_an_agent_s_replies():
 
 
 def test_an_unbiased_baseline_has_a_higher_correlation_than_the_maximum_of_the_group():
-    found = {name: measure(name, "TinyHanabi", 0, 5) for name in ("maremax", "marloo")}
-    assert 0 < found["maremax"].correlation < found["marloo"].correlation < 1
-    assert found["marloo"].environment_steps == found["marloo"].tokens == 2 * 96
+    found = {name: [measure(name, "TinyHanabi", seed, 4) for seed in range(3)] for name in ("maremax", "marloo")}
+    correlations = {name: [each.correlation for each in every] for name, every in found.items()}
+    assert 0 < sum(correlations["maremax"]) < sum(correlations["marloo"]) - 0.05 < 3
+    assert all(each.environment_steps == each.tokens == 2 * 96 for each in found["marloo"])
 
 
 @pytest.mark.slow
