@@ -113,9 +113,7 @@ def check_environment(algorithm: Algorithm[Any], env: ParallelEnv[str, Any, Any]
                 f"environment has {max_turns or 'any number of'} turns; use joint_mode='aligned'"
             )
     if algorithm.reads_shares and not isinstance(env.unwrapped, TextParallelEnv):
-        raise ValueError(
-            f"{type(algorithm).__name__} replays replies in a TextParallelEnv, which this environment is not"
-        )
+        raise ValueError(f"{type(algorithm).__name__} repeats replies, but this is not a TextParallelEnv; use marloo")
     if algorithm.replies is not None and not is_text:
         raise ValueError(f"{type(algorithm).__name__} reads replies, but this environment has other actions; use maac")
     if config.reward_model is not None:
