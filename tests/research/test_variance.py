@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import importlib
 import json
+import math
 import shutil
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 
 
@@ -43,3 +46,11 @@ def test_a_cell_is_measured(run, tmp_path):
 def test_a_mistake_is_one_line(run):
     done = run("run", "--groups", 1)
     assert done.returncode == 1 and "Traceback" not in done.stderr and "--groups 1" in done.stderr
+
+
+def test_the_noise_scale_of_two_gradients_by_hand(root, monkeypatch):
+    monkeypatch.syspath_prepend(str(root / "research" / "variance"))
+    noise_scale = importlib.import_module("credit_noise").noise_scale
+    # (2, 1) and (2, -1): squared norm of the mean 3, mean square 5, so the variance is 2.
+    assert noise_scale(np.array([[5.0, 3.0], [3.0, 5.0]]), 30.0) == pytest.approx(20)
+    assert noise_scale(np.array([[1.0, -1.0], [-1.0, 1.0]]), 30.0) == math.inf
