@@ -201,7 +201,7 @@ class DifferenceRewards(Reinforce):
                 raise ValueError(f"{name}={getattr(self.config, name)!r} changes no difference reward; leave it out")
 
     def returns(self, grid: Grid) -> Tensor:
-        measured = [episode.infos[-1][f"metric/difference/{grid.agent}"] for episode in grid.episodes]
+        measured = [episode.infos[-1][f"difference/{grid.agent}"] for episode in grid.episodes]
         return torch.where(grid.is_real, grid.rewards.new_tensor(measured)[:, None], 0.0)
 
 

@@ -163,10 +163,10 @@ def new_messages(observation: str, before: str | None) -> tuple[list[dict[str, s
 
 
 def mean_info(infos: Mapping[str, Mapping[str, Any]]) -> dict[str, float]:
-    """Return the reward terms and metrics of a joint turn, each averaged over the agents that report it."""
+    """Return reward terms, metrics and differences of a joint turn, each averaged over the agents that report it."""
     values: dict[str, list[float]] = {}
     for info in infos.values():
         for name, value in info.items():
-            if name.startswith(("reward/", "metric/")):
+            if name.startswith(("reward/", "metric/", "difference/")):
                 values.setdefault(name, []).append(float(value))
     return {name: sum(each) / len(each) for name, each in values.items()}

@@ -16,7 +16,7 @@ from ..core import ResetResult, TextParallelEnv
 class Shares(BaseParallelWrapper[str, Any, Any]):
     """Adds difference rewards and shares of the team's return to the infos of an episode's last turn.
 
-        metric/difference/<agent>    D_i = G - G_without_i
+        difference/<agent>    D_i = G - G_without_i
         metric/share/<agent>         max(0, D_i) / sum over j of max(0, D_j)
 
     G is the undiscounted return of the episode, averaged over the agents. G_without_i is the return of a replay in
@@ -55,7 +55,7 @@ class Shares(BaseParallelWrapper[str, Any, Any]):
             agents = self._start.agents
             lost = {agent: self._earned - self._earned_without(agent) for agent in agents}
             total = sum(max(0.0, loss) for loss in lost.values())
-            added = {f"metric/difference/{agent}": loss / len(agents) for agent, loss in lost.items()}
+            added = {f"difference/{agent}": loss / len(agents) for agent, loss in lost.items()}
             if total > 1e-9:  # smaller totals are rounding errors
                 added |= {f"metric/share/{agent}": max(0.0, loss) / total for agent, loss in lost.items()}
             infos = {agent: info | added for agent, info in infos.items()}

@@ -108,7 +108,7 @@ def test_rae_keeps_one_average_per_agent_in_checkpoints():
 def test_difference_rewards_read_what_the_replay_measured():
     def episode(index, difference):
         track = (Turn("", Completion("word"), 9.0, 0),)
-        infos = ({"metric/difference/a_0": difference},)
+        infos = ({"difference/a_0": difference},)
         return Episode(index, 0, 0, {"a_0": track}, (), {"a_0": ""}, {"a_0": True}, infos)
 
     episodes = tuple(episode(*each) for each in enumerate([1.0, 0.25, -0.5]))
@@ -225,7 +225,7 @@ class Differences(Game):
         found = {}
         for agent in AGENTS:
             turns = tuple({**words, agent: self.words[0]} for words in course.turns)
-            found[f"metric/difference/{agent}"] = course.team_return() - replace(course, turns=turns).team_return()
+            found[f"difference/{agent}"] = course.team_return() - replace(course, turns=turns).team_return()
         episode = super().episode(course, group, index)
         return replace(episode, infos=(*episode.infos[:-1], found))
 

@@ -147,8 +147,8 @@ class RecordedEnv(TextParallelEnv):
         return Outcome(rewards, read[False], finished=finished, rewritten=read[True], movers=movers or None)
 
     def step(self, actions: Mapping[str, str]) -> StepResult:
-        # The wrapper `Shares` added the shares after the calls of the reward functions.
-        info = {k: np.nan if v is None else v for k, v in self._infos[self.turn].items() if "/share/" not in k}
+        added = ("metric/share/", "difference/")  # by the wrapper `Shares`, after the calls of the reward functions
+        info = {k: np.nan if v is None else v for k, v in self._infos[self.turn].items() if not k.startswith(added)}
         observations, rewards, terminations, truncations, infos = super().step(actions)
         return observations, rewards, terminations, truncations, {agent: dict(info) for agent in infos}
 

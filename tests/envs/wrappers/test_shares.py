@@ -179,4 +179,4 @@ def test_differences_are_returns_minus_returns_without_the_agent():
     env.reset(seed=0)
     infos = env.step({"player_0": "abc", "player_1": "x"})[4]
     found = {name: value for name, value in infos["player_0"].items() if "difference" in name}
-    assert found == {"metric/difference/player_0": 3.0, "metric/difference/player_1": 1.0}
+    assert found == {"difference/player_0": 3.0, "difference/player_1": 1.0}
