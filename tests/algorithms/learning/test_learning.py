@@ -62,7 +62,9 @@ def settings(name, probe, rate):
     else:
         chosen |= {"num_generations": 1 if algorithm == "c3" else 8}
     if algorithm == "coma":
-        chosen |= {"critic_steps": 12}
+        # The critic must know the value of each reply before the policies give only one reply.
+        chosen |= {"critic_steps": 40, "critic_replay": 8, "critic_warmup": 30}
+        chosen |= {"agent_learning_rate": 0.6 * rate, "entropy_coef": 0.03}
     if algorithm in ("ippo", "mappo"):
         chosen |= {"target_kl": 0.02}
     if algorithm == "mareinforce":

@@ -13,6 +13,7 @@ from collm.algorithms import algorithm_specs
 from collm.algorithms.rollout.requests import task_seeds
 
 NAMES = [spec.name for spec in algorithm_specs()]
+C3 = {"num_generations": 1, "num_decisions": None, "max_new_tokens": 1}
 QUICK = ("iac", "magrpo", "mappo")  # one of each kind; the others differ from them in a formula
 
 
@@ -23,7 +24,14 @@ def run(trainer, count):
 @pytest.mark.parametrize(
     ("make", "changes"),
     [
-        *[pytest.param(text_trainer, {"name": name}, marks=[pytest.mark.slow] * (name not in QUICK)) for name in NAMES],
+        *[
+            pytest.param(
+                text_trainer,
+                {"name": name} | (C3 if name == "c3" else {}),
+                marks=[pytest.mark.slow] * (name not in QUICK),
+            )
+            for name in NAMES
+        ],
         (text_trainer, {"name": "iac", "use_separate_critic": False}),
         (text_trainer, {"name": "maac", "critic_type": "q", "learning_rate_schedule": "cosine"}),
         (text_trainer, {"name": "iac", "turns_per_update": 2}),
