@@ -128,9 +128,9 @@ class C3(Reinforce):
 
         A[k] = w * (R[k] - sum over k' != k of R[k'] / (K - 1))
 
-    R[k] is the discounted return from the reply on, in an episode that repeats all earlier replies, and those of the
-    other agents in this turn. w is the number of decisions of the base episode divided by the number of drawn ones, so
-    that the expected gradient is that of all decisions. Unbiased if equally many decisions are drawn in each episode.
+    R[k] is the discounted return from the reply on. Its episode repeats all earlier replies, and the replies of the
+    other agents in this turn. w is the number of decisions of the base episode divided by the number of drawn ones.
+    The expected gradient is that of all decisions. Unbiased if equally many decisions are drawn in each episode.
     Source: C3 (arXiv:2603.06859).
     """
 

@@ -79,8 +79,6 @@ def measure(method: str, game: str, num_updates: int, seed: int) -> dict[str, An
     for update in range(num_updates + num_unmeasured):
         if update >= num_unmeasured:
             gradients.append(np.zeros(sum(each.numel() for each in weights)))
-        elif gradients:
-            gradients.pop()
         if update == num_unmeasured:
             tokens_before = trainer.progress.num_tokens
         trainer.step()
