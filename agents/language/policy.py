@@ -197,16 +197,19 @@ class LanguagePolicy(TrainablePolicy):
 
     @torch.no_grad()
     def reply_logprobs(self, requests: Sequence[tuple[str, str]]) -> NDArray[np.float64]:
-        """Return the log-probabilities [N] of N given replies, each with the token that ends it, in nats.
+        """Return the log-probabilities [N] of N given replies in nats, with the token that ends a reply.
 
-        Only the usual tokenization of a reply counts, and only replies within `max_new_tokens` tokens are possible.
+        A reply of `max_new_tokens` tokens has no such token, and longer replies are impossible. Only the usual
+        tokenization of a reply counts.
 
         Args:
             requests: N pairs of an observation and a reply to this observation.
         """
-        encoder, tracks = self.language_model.encoder, []
+        encoder, tracks, fits = self.language_model.encoder, [], []
         for observation, reply in requests:
             ids = np.asarray([*encoder.content(reply), encoder.reply_end_id], dtype=np.int64)
+            fits.append(len(ids) <= self.max_new_tokens + 1)
+            ids = ids[: self.max_new_tokens]
             record = TokenRecord(encoder.prompt(observation)[0], ids, False, observation)
             tracks.append([Completion(reply, np.zeros(len(ids), dtype=np.float32), tokens=record)])
         found = np.zeros(len(tracks))
@@ -214,8 +217,7 @@ class LanguagePolicy(TrainablePolicy):
             scores = self.evaluate([tracks[i] for i in batch])
             sums = torch.zeros(len(batch), dtype=torch.float64, device=scores.logprobs.device)
             found[batch] = sums.index_add_(0, scores.turn_of_token, scores.logprobs.double()).cpu().numpy()
-        lengths = np.asarray([len(track[0].logprobs) for track in tracks])
-        return np.where(lengths <= self.max_new_tokens, found, -np.inf)
+        return np.where(fits, found, -np.inf)
 
     def prompt_values(self, tracks: Sequence[Sequence[Completion]]) -> Tensor:
         """Return [N] values, which the value head estimates from the last prompt token of each turn."""

@@ -98,8 +98,8 @@ def counterfactuals(
 ) -> Tensor:
     """Compute COMA's advantages [N] of an agent's turns: Q of the joint action minus its mean over `Algorithm.replies`.
 
-    Replies are weighted by their probabilities after each history. A reply that the token limit cut counts as
-    impossible. Raises `ValueError` if the policy cannot evaluate replies.
+    Replies are weighted by their probabilities after each history. Raises `ValueError` if the policy cannot evaluate
+    replies.
     """
     if not isinstance(policy, ReplyScorer):
         raise ValueError(f"coma needs a language model, but {agent} has a {type(policy).__name__}; use maac")

@@ -84,12 +84,16 @@ def test_a_given_reply_has_the_probability_with_which_it_is_sampled(kind):
     (completion,) = policy.act([REQUEST], greedy=True)
     end = policy.language_model.encoder.reply_end_id
     content = policy.language_model.encoder.content("no, yes")
-    (found, other, too_long) = policy.reply_logprobs(
-        [(REQUEST.observation, text) for text in ("no, yes", "no", "x" * policy.max_new_tokens)]
-    )
-    record = replace(completion.tokens, completion_ids=np.asarray([*content, end]))
-    expected, _ = brute_force(policy, replace(completion, tokens=record))
-    assert found == pytest.approx(sum(expected), abs=1e-3) and other != found and too_long == -np.inf
+    full = "x" * policy.max_new_tokens
+    replies = ("no, yes", "no", full, full + "x")
+    found, other, cut, too_long = policy.reply_logprobs([(REQUEST.observation, reply) for reply in replies])
+
+    def expected(ids):
+        record = replace(completion.tokens, completion_ids=np.asarray(ids))
+        return pytest.approx(sum(brute_force(policy, replace(completion, tokens=record))[0]), abs=1e-3)
+
+    assert found == expected([*content, end]) and other != found and too_long == -np.inf
+    assert cut == expected(policy.language_model.encoder.content(full))  # sampling stops at the limit, without an end
 
 
 def test_adapters_of_one_base_sample_together_and_learn_apart():

@@ -61,12 +61,10 @@ def settings(name, probe, rate):
         chosen |= {"critic_learning_rate": 1e-2, "critic_warmup": 2, "critic_replay": 2, "critic_steps": 2}
     else:
         chosen |= {"num_generations": 1 if algorithm == "c3" else 8}
-    if algorithm == "coma" and probe == "constant":
-        chosen |= {"critic_steps": 12}
-    elif algorithm == "coma":
-        # The critic must know the value of each reply in each context before the policies give only one reply.
-        chosen |= {"critic_steps": 40, "critic_replay": 8, "critic_warmup": 30}
-        chosen |= {"agent_learning_rate": 0.6 * rate, "entropy_coef": 0.03}
+    if algorithm == "coma":
+        # Only the critic credits replies, so it must know their values before the policies give only one reply.
+        chosen |= {"critic_steps": 40, "critic_replay": 8, "critic_warmup": 30, "critic_learning_rate": 3e-3}
+        chosen |= {"entropy_coef": 0.01}
     if algorithm in ("ippo", "mappo"):
         chosen |= {"target_kl": 0.02}
     if algorithm == "mareinforce":
