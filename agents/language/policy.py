@@ -209,9 +209,8 @@ class LanguagePolicy(TrainablePolicy):
         for observation, reply in requests:
             ids = np.asarray([*encoder.content(reply), encoder.reply_end_id], dtype=np.int64)
             fits.append(len(ids) <= self.max_new_tokens + 1)
-            ids = ids[: self.max_new_tokens]
-            record = TokenRecord(encoder.prompt(observation)[0], ids, False, observation)
-            tracks.append([Completion(reply, np.zeros(len(ids), dtype=np.float32), tokens=record)])
+            record = TokenRecord(encoder.prompt(observation)[0], ids[: self.max_new_tokens], False, observation)
+            tracks.append([Completion(reply, np.zeros_like(record.completion_ids, np.float32), tokens=record)])
         found = np.zeros(len(tracks))
         for batch in self.batches(tracks, range(len(tracks)), MAX_SCORED_TOKENS):
             scores = self.evaluate([tracks[i] for i in batch])
