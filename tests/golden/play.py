@@ -65,7 +65,7 @@ def entry(left: dict[str, Any]) -> dict[str, Any]:
         "policies": {name: digests for name, digests in weights.items() if name.startswith("agents/")},
         "critics": {name: digests for name, digests in weights.items() if name.startswith("critics/")},
         "state": [left["tensors"], _without_class_names(left["state"])],
-        "episodes": left["episodes"],
+        "episodes": [json.loads(line) for line in left["episodes"].splitlines()],
         "evaluation": left["evaluation"],
         "metrics": rows,
     }
