@@ -32,6 +32,7 @@ MEANT = {"RUN": "runs/first", "DIR": "runs/first", "TEAM": "tiny", "ID": "collm/
 MEANT |= {"ALGORITHM": "maac"}
 """Values of placeholders; FOLDER is a run on some pages and a model on others."""
 SMALLER = {  # start of a command -> options with which the command takes seconds instead of minutes
+    "collm benchmark credit": "--algorithms maac --games TinyHanabi --seeds 0 --num-updates 2",
     "collm benchmark replication": "--envs both --algorithms MAAC --environment-steps 384 --config eval_num_samples=2",
     "collm benchmark smoke": "--seeds 0 --workers 1",
     "collm benchmark suite": "--seeds 0 --environment-steps 200 --workers 1 --config MAAC.critic_warmup=1",
@@ -43,6 +44,7 @@ SMALLER = {  # start of a command -> options with which the command takes second
     "collm evaluate runs": "--episodes 2",
     "collm evaluate --suite core --model": "--env collm/MiniBuild-v0",
     "collm train magrpo": "--num-updates 3 --rollout-buffer-size 8 --eval-num-samples 2",
+    "collm train marloo": "--num-updates 3 --rollout-buffer-size 8 --eval-num-samples 2",
     "collm train ": "--num-updates 3 --critic-warmup 1 --rollout-buffer-size 8 --eval-num-samples 2",
 }
 
