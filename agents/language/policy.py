@@ -197,10 +197,10 @@ class LanguagePolicy(TrainablePolicy):
 
     @torch.no_grad()
     def reply_logprobs(self, requests: Sequence[tuple[str, str]]) -> NDArray[np.float64]:
-        """Return the log-probabilities [N] of N given replies in nats, with the token that ends a reply.
+        """Return the log-probabilities [N] of N given replies, in nats.
 
-        A reply of `max_new_tokens` tokens has no such token, and longer replies are impossible. Only the usual
-        tokenization of a reply counts.
+        The token that ends a reply is included, except after `max_new_tokens` tokens. Longer replies are impossible.
+        Only the usual tokenization of a reply counts.
 
         Args:
             requests: N pairs of an observation and a reply to this observation.

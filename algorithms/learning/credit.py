@@ -256,7 +256,7 @@ def joint_grid(
     """Pad rewards and values of joint turns to a `Grid` with one row per episode.
 
     `values` are the values of each episode's `joint_input()`, in the form that `agent_grid` documents. Rewards and
-    values are those of `agent`, and 0 after the agent has left. None: those of the team.
+    values belong to `agent`, and are 0 after the agent has left. If `agent` is None, they belong to the team.
     """
     goes_on = [bool(episode.live_agents) for episode in episodes]
     rewards = [episode.team_rewards if agent is None else episode.own_rewards(agent) for episode in episodes]

@@ -80,8 +80,8 @@ def text_trainer(name, probe, seed):
     algorithm_class, config = settings(name, probe, TEXT_RATE)
     if name in ("dr-grpo", "at-grpo", "dr-mas", "m-grpo"):
         # A group of equal returns gives no gradient, and rare other returns a large one: more groups, smaller steps.
-        config = partial(config, rollout_buffer_size=2 * BATCH, learning_rate_schedule="constant")
-        config = partial(config, agent_learning_rate=TEXT_RATE / 2)
+        changes = {"agent_learning_rate": TEXT_RATE / 2, "learning_rate_schedule": "constant"}
+        config = partial(config, rollout_buffer_size=2 * BATCH, **changes)
     algorithm = algorithm_class(config(seed=seed))
     heads = algorithm.has_actor_heads
     # Where tokens are credited one by one, there must be more than one: the word, and the end after it.
