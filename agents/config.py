@@ -14,6 +14,7 @@ CHAT = "openai:"  # prefix of the names of models that run on chat servers
 MAX_NEW_TOKENS = 256  # default of `ModelConfig.max_new_tokens` if the environment declares no limit
 ALL_LINEAR = "all-linear"
 
+HistoryTokens = Literal["extended", "rewritten"]
 Protocol = Literal["parallel", "pipeline", "discussion"]
 """Order of the replies in a turn; see `collm.algorithms.rollout.protocols`."""
 
@@ -35,8 +36,13 @@ class ModelConfig(Checked):
     """LoRA alpha: the adapters' output is scaled by alpha / rank. None: twice the rank."""
     lora_target_modules: Advanced[tuple[str, ...]] = (ALL_LINEAR,)
     """Names of the layers with LoRA adapters, such as q_proj v_proj. all-linear: every linear layer except the head."""
-    is_chat: bool = False
-    """Format messages with the tokenizer's chat template. False: as plain text."""
+    is_chat: bool | None = None
+    """Format messages with the tokenizer's chat template. False: as plain text. None: True if the tokenizer has a chat
+    template."""
+    history_tokens: Advanced[HistoryTokens] = "extended"
+    """Tokens of the prompts after an agent's first turn. extended: the tokens of the last prompt and of its reply, then
+    new messages. rewritten: the whole history, encoded again in each turn, so that chat templates can rewrite earlier
+    replies, for example without thoughts; each turn is then a sequence of its own in training."""
     template_kwargs: Advanced[Mapping[str, bool | int | str]] = field(default_factory=dict)
     """Arguments of the chat template, for example `enable_thinking False`."""
     max_new_tokens: Annotated[Count | None, Also("max_completion_length")] = None

@@ -4,23 +4,28 @@ turn, so one forward pass over the tokens of the last turn gives the log-probabi
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import date
+from itertools import takewhile
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from transformers import PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from .._errors import UserError
-from ..envs.core import Message, messages_of
+from ..envs.core import THOUGHT, THOUGHT_END, Message, messages_of
+from .config import HistoryTokens
 from .core import Completion
 
-# Unicode private-use characters that mark placeholders for messages while the chat template is rendered.
-_OPEN, _CLOSE = "\ue000", "\ue001"
-_SLOT = re.compile(f"{_OPEN}([0-9]+){_CLOSE}")
-# Added tokens without the flag "special" are control tokens if they match this pattern, else ordinary words.
+# Private-use characters that mark a reply, and places where text is cut, while the chat template is rendered.
+_REPLY, _CUT = "\ue000reply\ue001", "\ue000cut\ue001"
+# Added tokens without the flag "special" are control tokens in messages if they match this pattern.
 _CONTROL_SHAPE = re.compile(r"[<\[].+[>\]]", re.DOTALL)
+_ANCHORS = ("\n", ".", "a")  # texts before a continuation, of which at least one does not merge with it
+DATE = "strftime_now"  # template argument: date that templates print instead of today's date, such as "2026-01-31"
+_DATE_CALL = re.compile(DATE + r"""\(\s*(?:'([^']*)'|"([^"]*)")\s*\)""")
 
 MAX_KEPT_TOKENS = 2**18  # a few megabytes; enough for the default replay buffer in short games
 ENTRY = 256  # memory of a cache entry's key and containers, in units of one token's memory
@@ -41,19 +46,27 @@ class TokenRecord:
 class Encoder:
     """Encodes observations as prompts and decodes completions, for one tokenizer.
 
+    A first prompt equals `apply_chat_template`, except that texts of messages never become control tokens. If the
+    template refuses or merges neighboring messages of one role, their texts are joined by an empty line. A system
+    message that the template refuses or merges becomes part of the next user message.
+
     Args:
         tokenizer: Hugging Face tokenizer.
         is_chat: apply the tokenizer's chat template. False: plain text. A newline ends each message, and the
-            end-of-text token ends each reply of the agent.
+            end-of-text token ends each reply of the agent. None: True if the tokenizer has a chat template.
         template_kwargs: arguments of the chat template, such as {"enable_thinking": False}.
+        end_ids: tokens that end a completion, in addition to the tokenizer's; see `end_ids_of`.
+        history_tokens: see `ModelConfig.history_tokens`.
     """
 
     def __init__(
         self,
         tokenizer: PreTrainedTokenizerBase,
         *,
-        is_chat: bool = False,
-        template_kwargs: dict[str, Any] | None = None,
+        is_chat: bool | None = None,
+        template_kwargs: Mapping[str, Any] | None = None,
+        end_ids: Collection[int] = (),
+        history_tokens: HistoryTokens = "extended",
     ):
         if tokenizer.eos_token_id is None:
             raise ValueError("the tokenizer has no end-of-text token, which ends completions; set tokenizer.eos_token")
@@ -62,50 +75,73 @@ class Encoder:
                 f"the tokenizer {tokenizer.name_or_path!r} has no chat template; set it, or use is_chat=False"
             )
         self.tokenizer = tokenizer
-        self.is_chat = is_chat
-        self.template_kwargs = template_kwargs or {}
+        self.is_chat = bool(tokenizer.chat_template) if is_chat is None else is_chat
+        self.template_kwargs = dict(template_kwargs or {})
+        self.history_tokens = history_tokens
         self.end_id = int(tokenizer.eos_token_id)
-        added = tokenizer.added_tokens_decoder
-        self._control = {
-            int(index): token.content
-            for index, token in added.items()
-            if token.special or _CONTROL_SHAPE.fullmatch(token.content)
+        added = {int(index): token for index, token in tokenizer.added_tokens_decoder.items()}
+        self._special = frozenset(index for index, token in added.items() if token.special)
+        names = {
+            index: token.content for index, token in added.items() if token.special or is_control_name(token.content)
         }
-        # The look-ahead also finds overlapping matches.
-        self._control_text = re.compile(f"(?={'|'.join(map(re.escape, self._control.values()))})")
+        self._control = frozenset(names)
+        self._control_names = _Names(names.values())
+        self._special_names = _Names(names[index] for index in self._special)
         # The environment's messages are encoded again in every epoch, agents' replies only in a critic's replay buffer.
         self._encoded: Recent[list[int]] = Recent(MAX_KEPT_TOKENS, len)
         empty: list[int] = tokenizer("", add_special_tokens=True)["input_ids"]
         self._start = empty[:1] if tokenizer.bos_token_id is not None and empty[:1] == [tokenizer.bos_token_id] else []
-        self.stop_ids = frozenset({self.end_id})
-        self.reply_end_id = self.end_id  # the token after a reply
-        if is_chat:  # a chat template may end turns with another token than the model's end-of-text token
-            suffix = self._chat_suffix([Message("user", "."), Message("assistant", "."), Message("user", ".")], 1)
-            self.stop_ids |= self._control.keys() & suffix[:1]
-            self.reply_end_id = next((index for index in suffix[:1] if index in self._control), self.end_id)
+        self._adds_space = self._encode("a") != self._encode_continuation("a")
+        self.stop_ids = frozenset({self.end_id, *(index for index in end_ids if 0 <= index < len(tokenizer))})
+        self.keeps_history = True
+        """False: in later turns, the template renders earlier replies in another form, for example without thoughts."""
+        self._opened_thought = ""  # "<think>" and white space, if the generation prompt ends with them
+        self._header: list[int] = []  # tokens before the answer in a reply with several channels
+        self._closing = [self.end_id]  # tokens that the template puts after a reply
+        self._chat_template = ""
+        if self.is_chat:
+            # transformers replaces functions among the template's arguments by texts, so the date is put in here.
+            self._chat_template = _with_date(tokenizer.get_chat_template(), self.template_kwargs.get(DATE))
+            self._read_template()
+
+    @property
+    def prints_date(self) -> bool:
+        """True if the template prints today's date, because `template_kwargs` has no fixed date."""
+        return f"{DATE}(" in self._chat_template
 
     def prompt(self, observation: str, previous: Completion | None = None) -> tuple[NDArray[np.int64], bool]:
         """Return the prompt's token ids [S], and True if the prompt extends the tokens of the previous turn."""
-        if previous is not None:
+        if previous is not None and self.history_tokens == "extended":
             appended = self._appended(observation, previous)
             if appended is not None:
                 tokens: TokenRecord = previous.tokens
                 return np.concatenate([tokens.prompt_ids, tokens.completion_ids, appended]), True
         messages = messages_of(observation)
-        if self.is_chat:
-            ids = self._filled(self._rendered(messages), messages)
-        else:
-            ids = self._start + self.plain(messages)
+        ids = self._chat_ids(messages) if self.is_chat else self._start + self._plain_ids(messages, is_start=True)
         return np.asarray(ids, dtype=np.int64), False
 
     def text(self, completion_ids: Sequence[int] | NDArray[np.int64]) -> str:
-        """Decode a completion without control tokens."""
-        kept = [int(index) for index in completion_ids if int(index) not in self._control and index != self.end_id]
-        return str(self.tokenizer.decode(kept, skip_special_tokens=False, clean_up_tokenization_spaces=False))
+        """Decode a completion without special tokens and end tokens.
+
+        Of a reply with several channels, only the last channel is returned, or "" if the token limit cut the reply
+        before its answer. If the generation prompt opens a thought, the text begins with "<think>".
+        """
+        ids = [int(index) for index in completion_ids]
+        words = [index for index in self._last_channel(ids) if index not in self._special | self.stop_ids]
+        text = self.tokenizer.decode(words, skip_special_tokens=False, clean_up_tokenization_spaces=False)
+        return f"{self._opened_thought}{text}"
 
     def content(self, text: str) -> list[int]:
         """Encode text as ordinary tokens, even if the text contains the names of control tokens."""
-        return self._encoded.get(text, lambda: self._harmless(text))
+        return self._encoded.get(text, lambda: self._harmless(text, is_start=False))
+
+    def reply_ids(self, reply: str) -> tuple[list[int], list[int]]:
+        """Return the usual tokens of a reply, and the tokens that end it."""
+        text = self._special_names.cut(reply.removeprefix(self._opened_thought))
+        words = self._encoded.get((reply,), lambda: self._encode_marked(text, is_start=False))
+        closing = [index for index in self._closing if index in self._control]
+        ends = [number + 1 for number, index in enumerate(closing) if index in self.stop_ids]
+        return [*self._header, *words], closing[: ends[0]] if ends else [self.end_id]
 
     def _appended(self, observation: str, previous: Completion) -> NDArray[np.int64] | None:
         """Return the token ids of the messages after the previous completion. None: the history was rewritten."""
@@ -115,37 +151,130 @@ class Encoder:
         is_grown = len(new) > reply and new[:reply] == old and new[reply][:2] == ("assistant", previous.action)
         if not is_grown:
             return None
-        ids = self._chat_suffix(new, reply) if self.is_chat else [self.end_id, *self.plain(new[reply + 1 :])]
-        ends_itself = len(tokens.completion_ids) > 0 and int(tokens.completion_ids[-1]) in self.stop_ids
-        if ends_itself and ids and ids[0] in self.stop_ids:
-            ids = ids[1:]  # the completion already contains this token
-        return np.asarray(ids, dtype=np.int64)
+        if self.is_chat:
+            ids = self._chat_ids(new, reply)
+        else:
+            ids = [self.end_id, *self._plain_ids(new[reply + 1 :], is_start=False)]
+        return np.asarray(ids[self._num_sampled(tokens.completion_ids.tolist(), ids) :], dtype=np.int64)
 
-    def plain(self, messages: Sequence[Message]) -> list[int]:
+    def _num_sampled(self, completion_ids: list[int], ids: list[int]) -> int:
+        """Return the number of tokens after a reply, `ids`, that the completion already contains or replaces."""
+        is_ended = bool(completion_ids) and completion_ids[-1] in self.stop_ids
+        if is_ended and ids[:1] == completion_ids[-1:]:
+            return 1
+        closing = self._closing if ids[: len(self._closing)] == self._closing else []
+        if is_ended:  # perhaps by another token than the template's
+            return len(closing)
+        lengths = range(len(closing), 0, -1)
+        return next((length for length in lengths if completion_ids[-length:] == closing[:length]), 0)
+
+    def _plain_ids(self, messages: Sequence[Message], *, is_start: bool) -> list[int]:
         """Encode messages without a chat template: a newline ends each message, the end-of-text token each reply."""
         ids: list[int] = []
         for message in messages:
-            is_reply = message.role == "assistant"
-            ids += [*self.content(message.content), self.end_id] if is_reply else self.content(f"{message.content}\n")
+            is_first = is_start and not ids and self._adds_space
+            if message.role == "assistant":
+                ids += [*self.content(message.content), self.end_id]
+            elif is_first:
+                ids += self._harmless(f"{message.content}\n", is_start=True)
+            else:
+                ids += self.content(f"{message.content}\n")
         return ids
 
-    def _chat_suffix(self, messages: Sequence[Message], reply: int) -> list[int]:
-        """Encode the text that the chat template puts after message number `reply`."""
-        rendered = self._rendered(messages)
-        slot = f"{_OPEN}{reply}{_CLOSE}"
-        if rendered.count(slot) != 1:
-            raise ValueError(
-                f"the chat template renders a reply {rendered.count(slot)} times, but multi-turn training needs it "
-                "once; use is_chat=False, or another template"
-            )
-        return self._filled(rendered.split(slot)[1], messages)
+    # Chat templates.
 
-    def _rendered(self, messages: Sequence[Message]) -> str:
-        slots = [{"role": message.role, "content": f"{_OPEN}{i}{_CLOSE}"} for i, message in enumerate(messages)]
+    def _read_template(self) -> None:
+        """Find out how the template renders roles, ends of replies, channels and thoughts."""
+        user, reply = Message("user", "."), Message("assistant", ".")
+        self._joins_neighbors = not self._shows("user", "user")
+        self._takes_system = self._shows("system", "user"), self._shows("user", "assistant", "system", "user")
+        prompt = self._rendered([user])
+        before, after = self._split_at_reply(self._rendered([user, reply, user], 1))
+        _, last = self._split_at_reply(self._rendered([user, reply], 1, is_prompt=False))
+        opening = self._encode(before.removeprefix(prompt)) if before.startswith(prompt) else []
+        if not self._special.isdisjoint(opening):
+            self._header = opening
+        # Tokens that follow a reply in any case. In templates with channels, those of the last reply may differ.
+        after_ids = self._encode(after)
+        pairs = takewhile(lambda pair: pair[0] == pair[1], zip(after_ids, self._encode(last), strict=False))
+        closing = [index for index, _ in pairs] or (after_ids[:1] if self._header else [])
+        ends = [number + 1 for number, index in enumerate(closing) if index in self._control]
+        self._closing = closing[: max(ends, default=0)]
+        if not self._header:  # a token that ends a channel does not end the reply
+            self.stop_ids |= self._control.intersection(self._closing)
+        if (thought := prompt.rfind(THOUGHT)) > prompt.rfind(THOUGHT_END):
+            self._opened_thought = prompt[thought:]
+        thinking = f"{THOUGHT}\n.\ue001.\n{THOUGHT_END}\n\n{_REPLY}"
+        before = self._template([_as_dict("user", "."), _as_dict("assistant", thinking), _as_dict("user", ".")])
+        before = before.partition(_REPLY)[0]
+        self.keeps_history = before.startswith(prompt) and ".\ue001." in before and not self._header
+
+    def _shows(self, *roles: str) -> bool:
+        """Return True if the template renders each message of these roles once, in order, with text between them."""
+        marks = [f"\ue000{number}\ue001" for number in range(len(roles))]
+        try:
+            rendered = self._template([_as_dict(role, mark) for role, mark in zip(roles, marks, strict=True)])
+        except UserError:
+            return False
+        _, *between, _ = re.split("\ue000[0-9]+\ue001", rendered)
+        return re.findall("\ue000[0-9]+\ue001", rendered) == marks and all(text.strip() for text in between)
+
+    def _chat_ids(self, messages: Sequence[Message], reply: int | None = None) -> list[int]:
+        """Encode messages with the chat template. With `reply`: only the text after message number `reply`."""
+        return self._encoded.get((tuple(messages), reply), lambda: self._encode_chat(messages, reply))
+
+    def _encode_chat(self, messages: Sequence[Message], reply: int | None) -> list[int]:
+        ids: list[int] = []
+        for is_spelled in (False, True):
+            text = self._rendered(messages, reply, is_spelled=is_spelled)
+            if reply is not None:
+                text = self._split_at_reply(text)[1]
+            ids = self._encode_marked(text, is_start=reply is None)
+            # A tokenizer's normalization can turn other characters into a control token, but not a single character.
+            if sum(index in self._control for index in ids) <= self._control_names.count(text):
+                break
+        return ids
+
+    def _split_at_reply(self, rendered: str) -> tuple[str, str]:
+        if (count := rendered.count(_REPLY)) != 1:
+            raise ValueError(
+                f"the chat template renders a reply {count} times, but multi-turn training needs it once; use "
+                "is_chat=False, or another template"
+            )
+        before, _, after = rendered.partition(_REPLY)
+        return before, after
+
+    def _rendered(
+        self, messages: Sequence[Message], reply: int | None = None, *, is_spelled: bool = False, is_prompt: bool = True
+    ) -> str:
+        """Render messages, with marks where the names of control tokens in them are cut (`is_spelled`: everywhere)."""
+        chat: list[dict[str, str]] = []
+        was_moved = False
+        for number, (role, content, _) in enumerate(messages):
+            is_moved = role == "system" and not self._takes_system[number > 0]
+            role = "user" if is_moved else role
+            if number == reply:
+                text = _REPLY
+            else:  # a sampled reply may contain tokens such as "<think>", but no special tokens
+                names = self._special_names if role == "assistant" else self._control_names
+                text = names.spell(content) if is_spelled else names.cut(content)
+            is_joined = self._joins_neighbors or is_moved or was_moved
+            if chat and is_joined and chat[-1]["role"] == role:
+                chat[-1]["content"] += f"\n\n{text}"
+            else:
+                chat.append(_as_dict(role, text))
+            was_moved = is_moved
+        return self._template(chat, is_prompt=is_prompt)
+
+    def _template(self, chat: list[dict[str, str]], *, is_prompt: bool = True) -> str:
         try:
             return str(
                 self.tokenizer.apply_chat_template(
-                    slots, tokenize=False, add_generation_prompt=True, **self.template_kwargs
+                    chat,
+                    chat_template=self._chat_template,
+                    tokenize=False,
+                    add_generation_prompt=is_prompt,
+                    **self.template_kwargs,
                 )
             )
         except Exception as error:  # templates may raise anything
@@ -155,26 +284,111 @@ class Encoder:
                 f"{said}); use another template or template_kwargs, or is_chat=False"
             ) from error
 
-    def _filled(self, rendered: str, messages: Sequence[Message]) -> list[int]:
-        """Encode a rendered chat template. Only the template's own text may become control tokens."""
-        ids: list[int] = []
-        for i, piece in enumerate(_SLOT.split(rendered)):
-            ids += self.content(messages[int(piece)].content) if i % 2 else self._encode(piece)
-        return ids
+    def _last_channel(self, ids: Sequence[int]) -> Sequence[int]:
+        """Return the tokens of a reply's last channel. []: the reply was cut in a channel before the answer."""
+        if not self._header:
+            return ids
+        end = len(ids)
+        while end and ids[end - 1] in self._special | self.stop_ids:
+            end -= 1
+        start = next((number for number in range(end, 0, -1) if ids[number - 1] in self._special), 0)
+        is_answer = start == 0 or list(ids[max(0, start - len(self._header)) : start]) == self._header
+        is_cut = not ids or ids[-1] not in self.stop_ids
+        return ids[start:end] if is_answer or not is_cut else []
+
+    # Tokens of texts.
 
     def _encode(self, text: str) -> list[int]:
         return list(self.tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"]) if text else []
 
-    def _harmless(self, text: str) -> list[int]:
+    def _encode_continuation(self, text: str) -> list[int]:
+        """Encode text that follows other text, without the space that some tokenizers add at the start of a text."""
+        for anchor in _ANCHORS:
+            before, ids = self._encode(anchor), self._encode(anchor + text)
+            if ids[: len(before)] == before:
+                return ids[len(before) :]
+        return self._encode(text)
+
+    def _encode_marked(self, text: str, *, is_start: bool) -> list[int]:
+        """Encode text whose pieces between marks do not merge. `is_start`: nothing precedes the text."""
+        first, *others = text.split(_CUT)
+        if not self._adds_space:
+            return [index for piece in (first, *others) for index in self._encode(piece)]
+        ids = self._encode(first) if is_start else self._encode_continuation(first)
+        return ids + [index for piece in others for index in self._encode_continuation(piece)]
+
+    def _harmless(self, text: str, *, is_start: bool) -> list[int]:
         """Encode text without control tokens: the name of each control token is cut after its first character."""
-        cuts = [found.start() + 1 for found in self._control_text.finditer(text)] if self._control else []
-        pieces = [text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True)]
-        ids = [index for piece in pieces for index in self._encode(piece)]
-        if self._control.keys().isdisjoint(ids):
+        ids = self._encode_marked(self._control_names.cut(text), is_start=is_start)
+        if self._control.isdisjoint(ids):
             return ids
-        # The tokenizer's normalization can turn several characters, but not one character, into a control token.
-        letters = [index for letter in text for index in self._encode(letter)]
-        return [index for index in letters if index not in self._control]
+        return self._encode_marked(self._control_names.spell(text), is_start=is_start)
+
+
+class _Names:
+    """Names of control tokens, which are cut in texts, so that a tokenizer does not find them."""
+
+    def __init__(self, names: Iterable[str]) -> None:
+        names = sorted(set(names))
+        letters = "".join(re.escape(letter) for letter in sorted({name[0] for name in names}))
+        # The look-ahead also finds overlapping matches. The first letters make the search fast.
+        pattern = f"(?=[{letters}])(?={'|'.join(map(re.escape, names))})" if names else "(?!)"
+        self._pattern = re.compile(pattern)
+        self._letters = {ord(name): None for name in names if len(name) == 1}
+
+    def count(self, text: str) -> int:
+        return sum(1 for _ in self._pattern.finditer(text))
+
+    def cut(self, text: str) -> str:
+        """Put a mark after the first character of each name. Names of one character are left out."""
+        text = _without_marks(text).translate(self._letters)
+        cuts = [match.start() + 1 for match in self._pattern.finditer(text)]
+        return _CUT.join(text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True))
+
+    def spell(self, text: str) -> str:
+        """Put a mark after each character."""
+        return _CUT.join(_without_marks(text).translate(self._letters))
+
+
+def is_control_name(name: str) -> bool:
+    """Return True if an added token that is not special looks like a control token, such as <think> or [INST]."""
+    return _CONTROL_SHAPE.fullmatch(name) is not None
+
+
+def end_ids_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """Return the tokens that end a text according to the model's generation_config.json and config.json.
+
+    Ids in config.json count only if they are added tokens, because many config classes have defaults of other models.
+    """
+    added = tokenizer.added_tokens_decoder.keys()
+    settings = model.generation_config
+    named = _as_ids(None if settings is None else settings.eos_token_id)
+    if settings is None or settings._from_model_config:  # transformers derived it from config.json
+        named &= added
+    return named | (_as_ids(getattr(model.config.get_text_config(decoder=True), "eos_token_id", None)) & added)
+
+
+def _as_ids(value: int | Sequence[int] | None) -> frozenset[int]:
+    return frozenset() if value is None else frozenset([value] if isinstance(value, int) else value)
+
+
+def _as_dict(role: str, content: str) -> dict[str, str]:
+    return {"role": role, "content": content}
+
+
+def _without_marks(text: str) -> str:
+    return text.replace(_CUT, "").replace(_REPLY, "") if _CUT[0] in text else text
+
+
+def _with_date(template: str, day: Any) -> str:
+    """Return a chat template that prints a date instead of today's date. `day`: such as "2026-01-31". None: today."""
+    if day is None:
+        return template
+    try:
+        fixed = date.fromisoformat(day)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"template_kwargs {DATE}={day!r} must be a date, such as 2026-01-31") from error
+    return _DATE_CALL.sub(lambda call: repr(fixed.strftime(call[1] or call[2])), template)
 
 
 class Recent(Generic[Value]):

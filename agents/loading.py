@@ -40,6 +40,13 @@ def named_policy(name: str) -> PolicySpec | None:
     return registered_policy(name) or chat_spec(name)
 
 
+def chat_encoders(config: ModelConfig) -> dict[str, Encoder]:
+    """Return the encoders of the local models that use a chat template, as a dict with the models' names as keys."""
+    names = [name for name in dict.fromkeys(config.model.split(",")) if named_policy(name) is None]
+    encoders = {name: _encoder(config, name) for name in names if config.is_chat is not False}
+    return {name: encoder for name, encoder in encoders.items() if encoder.is_chat}
+
+
 def check_models(config: ModelConfig, num_agents: int) -> None:
     """Check that models, tokenizers, devices and server addresses can be used, without loading weights."""
     for device in dict.fromkeys(config.devices(num_agents)):
@@ -223,7 +230,8 @@ def load_language_model(
         is_chat=config.is_chat,
         compute_dtype=compute,
         recomputes_activations=bool(config.recomputes_activations),
-        template_kwargs=dict(config.template_kwargs),
+        template_kwargs=config.template_kwargs,
+        history_tokens=config.history_tokens,
         sampler=config.sampler,
         serving=serving if servers else None,
         kv_memory=config.kv_memory,
@@ -241,7 +249,10 @@ def load_team(directory: Path, agents: Sequence[str], *, device: str = "auto") -
         with explained_content(folder / SETTINGS_FILE):
             settings = {name: saved[name] for name in ("is_chat", "template_kwargs", "max_new_tokens", "compute_dtype")}
             sampling = {name: saved["sampling"][name] for name in ("temperature", "top_p", "top_k", "learns_filtered")}
-            config = ModelConfig(model=str(folder), device=device, **settings, **sampling)
+            history_tokens = saved.get("history_tokens", "extended")  # older folders lack it
+            config = ModelConfig(
+                model=str(folder), device=device, history_tokens=history_tokens, **settings, **sampling
+            )
         policies |= load_policies(config, [agent])
     return policies
 
@@ -306,8 +317,6 @@ def _encoder(config: ModelConfig, name: str) -> Encoder:
     where = where_of(name)
     settings = check_language_model(where)
     try:
-        return Encoder(
-            tokenizer_of(where, settings), is_chat=config.is_chat, template_kwargs=dict(config.template_kwargs)
-        )
+        return Encoder(tokenizer_of(where, settings), is_chat=config.is_chat, template_kwargs=config.template_kwargs)
     except ValueError as error:
         raise UserError(f"the model {name!r}: {error}") from error

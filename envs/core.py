@@ -22,6 +22,7 @@ ResetResult: TypeAlias = tuple[dict[str, Any], Infos]
 """Result of `reset`: observations and infos. The keys are agents."""
 StepResult: TypeAlias = tuple[dict[str, Any], dict[str, float], dict[str, bool], dict[str, bool], Infos]
 """Result of `step`: observations, rewards, terminations, truncations and infos. The keys are agents."""
+THOUGHT, THOUGHT_END = "<think>", "</think>"
 _LONE_SURROGATES = re.compile("[\ud800-\udfff]")
 _LATER_BRACKETS = re.compile("(?<=[\n\r\v\f\x1c-\x1e\x85\u2028\u2029])\\[")  # "[" at line starts, except the first line
 
@@ -76,10 +77,10 @@ def as_chat(messages: Iterable[Message]) -> list[dict[str, str]]:
 def answer_in(reply: str) -> str:
     """Return the part of a model's reply after its last "</think>", or the whole reply if it has no such tag.
 
-    If the reply begins with "<think>" but has no "</think>", the model used up its tokens while thinking: return "".
+    If this part begins with "<think>", the model used up its tokens while thinking: return "".
     """
-    _, closed, answer = reply.rpartition("</think>")
-    return "" if not closed and answer.lstrip().startswith("<think>") else answer
+    answer = reply.rpartition(THOUGHT_END)[2]
+    return "" if answer.lstrip().startswith(THOUGHT) else answer
 
 
 def written(agent: str, reply: str) -> Message:

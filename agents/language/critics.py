@@ -79,7 +79,7 @@ class TextCritic(Critic):
         self.backbone = backbone.eval()
         patch_layers(self.backbone)
         self._compute_dtype = compute_dtype
-        self.encoder = Encoder(tokenizer)
+        self.encoder = Encoder(tokenizer, is_chat=False)
         self._compact: CompactTokenizer | None = None
         if is_compact:
             num_words = backbone.config.get_text_config().vocab_size

@@ -12,13 +12,15 @@ from pathlib import Path
 from random import Random
 from typing import Any, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
-from ...envs.core import Message
-from ..encoding import Encoder
+from ...envs.core import Message, Transcript
+from ..core import Completion
+from ..encoding import Encoder, TokenRecord
 
 Demonstration: TypeAlias = Callable[[Random], Mapping[str, Sequence[Message]]]
 """Function that plays a random episode and returns the messages of each agent; role "assistant" marks its replies."""
@@ -35,14 +37,18 @@ class Lesson:
 
 
 def transcript_lesson(messages: Sequence[Message], encoder: Encoder) -> Lesson:
-    """Encode a transcript as plain text. Replies and their end-of-text tokens are the targets."""
+    """Encode a transcript as an agent's prompts and replies. Replies and the tokens that end them are the targets."""
     ids: list[int] = []
     is_target: list[bool] = []
-    last_reply = max(i for i, message in enumerate(messages) if message.role == "assistant")
-    for message in messages[: last_reply + 1]:
-        added = encoder.plain([message])
-        ids += added
-        is_target += [message.role == "assistant"] * len(added)
+    previous: Completion | None = None
+    for number, message in enumerate(messages):
+        if message.role == "assistant":
+            history = Transcript(messages[:number])
+            prompt, _ = encoder.prompt(history, previous)
+            reply = np.concatenate(encoder.reply_ids(message.content)).astype(np.int64)
+            is_target += [False] * (len(prompt) - len(ids)) + [True] * len(reply)
+            ids = [*prompt.tolist(), *reply.tolist()]
+            previous = Completion(message.content, tokens=TokenRecord(prompt, reply, True, history))
     return Lesson(tuple(ids), tuple(is_target))
 
 

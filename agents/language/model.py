@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -13,12 +13,13 @@ from torch import nn
 from torch.distributed.device_mesh import DeviceMesh
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from ..config import HistoryTokens
 from ..decoding.adapters import active_adapter
 from ..decoding.base import base_of
 from ..decoding.decoder import Decoder
 from ..decoding.samples import Generator
 from ..decoding.steps.graph_steps import CudaGraphs
-from ..encoding import Encoder
+from ..encoding import Encoder, end_ids_of
 from ..scoring.recomputing import recompute_layers
 from ..scoring.scorer import Scorer
 from ..scoring.sharding import Shards
@@ -39,10 +40,11 @@ class LanguageModel:
         model: PreTrainedModel | PeftModel,
         tokenizer: PreTrainedTokenizerBase,
         *,
-        is_chat: bool = False,
+        is_chat: bool | None = None,
         compute_dtype: torch.dtype | None = None,
         recomputes_activations: bool = False,
-        template_kwargs: dict[str, Any] | None = None,
+        template_kwargs: Mapping[str, Any] | None = None,
+        history_tokens: HistoryTokens = "extended",
         sampler: str = "arena",
         serving: Serving | None = None,
         kv_memory: float | None = None,
@@ -53,7 +55,13 @@ class LanguageModel:
         self.model = model.eval()  # with dropout, sampling and updates would use different distributions
         self.base = base_of(model)
         self.num_weights = sum(weight.numel() for weight in self.base.parameters())
-        self.encoder = Encoder(tokenizer, is_chat=is_chat, template_kwargs=template_kwargs)
+        self.encoder = Encoder(
+            tokenizer,
+            is_chat=is_chat,
+            template_kwargs=template_kwargs,
+            end_ids=end_ids_of(self.base, tokenizer),
+            history_tokens=history_tokens,
+        )
         self.compute_dtype = compute_dtype
         self.scorer = Scorer(self.base)
         self.sampler = sampler
@@ -70,6 +78,13 @@ class LanguageModel:
                 self.model, self.encoder.stop_ids, value_head=value_head, kv_memory=self.kv_memory, capture=capture
             )
         return VLLMServer(self.serving, self.model, self.scorer, self.encoder.stop_ids, value_head=value_head)
+
+    @property
+    def context(self) -> int | None:
+        """Maximum number of tokens of a prompt with its completion. None: unlimited."""
+        config = self.base.config.get_text_config(decoder=True)
+        limit: int | None = getattr(config, "max_position_embeddings", None)
+        return limit
 
     @property
     def device(self) -> torch.device:

@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
 
+from ..._errors import UserError
 from ..batching import sent
 from ..core import (
     SMALL_LEARNING_RATE,
@@ -139,6 +140,7 @@ class LanguagePolicy(TrainablePolicy):
         for policy, request in requests:
             assert isinstance(policy, LanguagePolicy)
             ids, is_extension = encoder.prompt(request.observation, request.previous)
+            policy._check_context(request, len(ids))
             episode = request.stream[:-1]
             prompts.append(Prompt(ids, request.stream, policy.max_new_tokens, parked=episode, adapter=policy.adapter))
             extensions.append(is_extension)
@@ -160,6 +162,17 @@ class LanguagePolicy(TrainablePolicy):
             )
             for prompt, sample, is_extension, (_, request) in zip(prompts, samples, extensions, requests, strict=True)
         ]
+
+    def _check_context(self, request: Request, num_tokens: int) -> None:
+        limit = self.language_model.context
+        if limit is not None and num_tokens + self.max_new_tokens > limit:
+            seed, _, _, turn = request.stream[:4]
+            raise UserError(
+                f"{request.agent}, turn {turn + 1} of the episode with seed {seed}: the history has {num_tokens} "
+                f"tokens and max_new_tokens={self.max_new_tokens}, but the model's context has {limit} tokens; lower "
+                "max_new_tokens, or the environment's max_turns or max_observation_length, or wrap the environment in "
+                "collm.envs.wrappers.LastTurns"
+            )
 
     def forget(self) -> None:
         if self.language_model.shards is not None:
@@ -207,9 +220,10 @@ class LanguagePolicy(TrainablePolicy):
         """
         encoder, tracks, fits = self.language_model.encoder, [], []
         for observation, reply in requests:
-            ids = np.asarray([*encoder.content(reply), encoder.reply_end_id], dtype=np.int64)
-            fits.append(len(ids) <= self.max_new_tokens + 1)
-            record = TokenRecord(encoder.prompt(observation)[0], ids[: self.max_new_tokens], False, observation)
+            words, ending = encoder.reply_ids(reply)
+            fits.append(len(words) <= self.max_new_tokens)
+            ids = np.asarray([*words, *ending][: self.max_new_tokens], dtype=np.int64)
+            record = TokenRecord(encoder.prompt(observation)[0], ids, False, observation)
             tracks.append([Completion(reply, np.zeros_like(record.completion_ids, np.float32), tokens=record)])
         found = np.zeros(len(tracks))
         for batch in self.batches(tracks, range(len(tracks)), MAX_SCORED_TOKENS):
@@ -299,6 +313,7 @@ class LanguagePolicy(TrainablePolicy):
         settings = {
             "is_chat": self.language_model.encoder.is_chat,
             "template_kwargs": self.language_model.encoder.template_kwargs,
+            "history_tokens": self.language_model.encoder.history_tokens,
             "max_new_tokens": self.max_new_tokens,
             "sampling": asdict(self.sampling),
             "compute_dtype": str(self.language_model.compute_dtype or torch.float32).removeprefix("torch."),

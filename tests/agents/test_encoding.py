@@ -44,7 +44,7 @@ def test_a_later_prompt_extends_the_earlier_one_and_closes_its_turn_once(encoder
 
 
 def test_plain_and_chat_prompts_by_hand():
-    encoder = Encoder(TOKENIZER)
+    encoder = Encoder(TOKENIZER, is_chat=False)
     assert TOKENIZER.decode(encoder.prompt(FIRST)[0]) == "what next?\n"
     assert encoder.prompt("what next?")[0].tolist() == encoder.prompt(FIRST)[0].tolist()
     ids, _ = encoder.prompt(LATER, completion(encoder, HELLO))

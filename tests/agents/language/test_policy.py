@@ -82,8 +82,7 @@ def test_sampling_scoring_and_a_loop_over_tokens_agree(kind):
 def test_a_given_reply_has_the_probability_with_which_it_is_sampled(kind):
     policy = team(kind)["stone_0"]
     (completion,) = policy.act([REQUEST], greedy=True)
-    end = policy.language_model.encoder.reply_end_id
-    content = policy.language_model.encoder.content("no, yes")
+    content, end = policy.language_model.encoder.reply_ids("no, yes")
     full = "x" * policy.max_new_tokens
     replies = ("no, yes", "no", full, full + "x")
     found, other, cut, too_long = policy.reply_logprobs([(REQUEST.observation, reply) for reply in replies])
@@ -92,7 +91,7 @@ def test_a_given_reply_has_the_probability_with_which_it_is_sampled(kind):
         record = replace(completion.tokens, completion_ids=np.asarray(ids))
         return pytest.approx(sum(brute_force(policy, replace(completion, tokens=record))[0]), abs=1e-3)
 
-    assert found == expected([*content, end]) and other != found and too_long == -np.inf
+    assert found == expected([*content, *end]) and other != found and too_long == -np.inf
     assert cut == expected(policy.language_model.encoder.content(full))  # sampling stops at the limit, without an end
 
 
