@@ -19,7 +19,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from ..._errors import UserError
 from ..._json import read_json
 from ..._ownership import TEMPORARY
 from ...agents.core import Divergence, FittedCritic, Policy, TrainablePolicy
+from ...envs.data.files import is_data_path
 from ..learning.critic_learner import CriticLearner
 from ..learning.state import Packed, not_finite, packed, unpacked
 from ..learning.trainer import Trainer
@@ -51,6 +52,7 @@ class Checkpoint:
     trainer: Mapping[str, Any]  # `Trainer.state_dict()`
     num_lines: Mapping[str, int]  # Number of lines of each record file, with file names as keys
     path: Path
+    data: Mapping[str, str] = field(default_factory=dict)  # Digests of the environment's data files; see `data_digests`
     damage: Sequence[str] = ()  # Descriptions of newer checkpoints that are damaged
 
     @property
@@ -62,9 +64,14 @@ def has_checkpoint(directory: Path) -> bool:
     return bool(_generations(directory))
 
 
-def save_checkpoint(directory: Path, trainer: Trainer, num_lines: Mapping[str, int] | None = None) -> None:
+def save_checkpoint(
+    directory: Path,
+    trainer: Trainer,
+    num_lines: Mapping[str, int] | None = None,
+    data: Mapping[str, str] | None = None,
+) -> None:
     """Write a checkpoint; keep the last two checkpoints only. Raises `Divergence` if a tensor is not finite."""
-    content = packed({"trainer": trainer.state_dict(), "num_lines": dict(num_lines or {})})
+    content = packed({"trainer": trainer.state_dict(), "num_lines": dict(num_lines or {}), "data": dict(data or {})})
     if content.not_finite is not None:
         divergence = Divergence(
             f"a number is not finite in {content.not_finite}: no checkpoint is written; the previous checkpoint is kept"
@@ -78,6 +85,15 @@ def save_checkpoint(directory: Path, trainer: Trainer, num_lines: Mapping[str, i
     _write(folder / f"{trainer.progress.update:08d}", content)
     for path in _generations(directory)[NUM_KEPT:]:
         shutil.rmtree(path)
+
+
+def data_digests(data: Any) -> dict[str, str]:
+    """Return the SHA-256 of each file in the argument `data` of an environment: a path, or a dict of paths."""
+    sources = data.values() if isinstance(data, Mapping) else [data]
+    names = [str(source) for source in sources if isinstance(source, (str, Path)) and is_data_path(str(source))]
+    paths = [Path(name.replace("{split}", split)).expanduser() for name in names for split in ("train", "test")]
+    files = [file for path in paths for file in (sorted(path.rglob("*")) if path.is_dir() else [path])]
+    return {str(file): _checksum(file) for file in files if file.is_file()}
 
 
 def tidy(directory: Path, checkpoint: Checkpoint) -> None:

@@ -33,6 +33,7 @@ from .checkpoint import (
     Checkpoint,
     StartingWeights,
     check_start,
+    data_digests,
     has_checkpoint,
     newest_checkpoint,
     newest_update,
@@ -201,6 +202,10 @@ class _TrainingLoop:
         self._saved_at = time.monotonic()
 
     @cached_property
+    def _data(self) -> dict[str, str]:
+        return data_digests(self.experiment.env_kwargs.get("data"))
+
+    @cached_property
     def _game_tree(self) -> GameTree:
         with closing(self.experiment.make_env("test")) as env:
             return game_tree(env)
@@ -311,7 +316,7 @@ class _TrainingLoop:
             if record.num_lines:
                 sync(record.path)  # before the checkpoint is written, which stores num_lines
         num_lines = {name: record.num_lines for name, record in self.records.items()}
-        save_checkpoint(self.directory, self.trainer, num_lines)
+        save_checkpoint(self.directory, self.trainer, num_lines, self._data)
 
 
 def _begin(
@@ -335,6 +340,12 @@ def _rewind(experiment: Experiment, directory: Path, checkpoint: Checkpoint, on_
         on_notice(f"{damage}: resuming from {checkpoint.path}")
     tidy(directory, checkpoint)
     changed = _changed(directory, experiment)
+    data = data_digests(experiment.env_kwargs.get("data"))
+    for name in sorted(data.keys() & checkpoint.data.keys()):
+        if data[name] != checkpoint.data[name]:
+            on_notice(
+                f"the data in {name} changed after update {checkpoint.update}; the run continues with the new data"
+            )
     for name, (old, new) in changed.items():
         on_notice(f"the setting {name}: {old!r} until update {checkpoint.update}, {new!r} afterwards")
     if changed:
