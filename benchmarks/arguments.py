@@ -144,16 +144,27 @@ def _with_whole_tuples(settings: Iterable[Setting], given: Mapping[str, Any], ar
 
 
 def _with_flags(settings: Iterable[Setting], args: Sequence[str]) -> list[str]:
-    """Replace --name=True by --name, and --name=False by --no-name. W&B sweeps call programs with these forms."""
-    flags = {name: each.name for each in settings if bare(each.hint) is bool for name in (each.name, *each.also)}
+    """Replace --name=True by --name, and --name=False by --no-name. W&B sweeps call programs with these forms.
+
+    A setting that can also be None gets a value: --name and --no-name become --name=True and --name=False.
+    """
+    kinds = {name: (each.name, bare(each.hint)) for each in settings for name in (each.name, *each.also)}
+    flags = {name: setting for name, (setting, kind) in kinds.items() if kind is bool}
+    optional = {name for name, (_, kind) in kinds.items() if kind == bool | None}
     negations = {"true": "", "false": "no-"}
     words = []
-    for word in args:
+    for word, following in zip(args, [*args[1:], ""], strict=True):
         name, (option, equals, value) = _name_of(word), word.partition("=")
         if name in flags and equals:
             if value.lower() not in negations:
                 raise UserError(f"{option} is True or False, got {value!r}")
             word = f"--{negations[value.lower()]}{flags[name].replace('_', '-')}"
+        elif name in optional and not equals and following not in PYTHON:
+            word = f"{word}=True"
+        elif name in optional and value.lower() in negations:
+            word = f"{option}={value.capitalize()}"
+        elif name.startswith("no_") and name.removeprefix("no_") in optional:
+            word = f"--{name.removeprefix('no_').replace('_', '-')}=False"
         words.append(word)
     return words
 

@@ -28,7 +28,7 @@ from ..._json import explained_content
 from ..._ownership import replaced
 from ..._settings import sorted_out
 from ..._terminal import print_line, shown, terminal
-from ...agents.config import CHAT, TINY, ModelConfig
+from ...agents.config import TINY, ModelConfig
 from ...agents.core import Policy, Request
 from ...agents.numeric.config import NetworkConfig
 from ...agents.numeric.policy import NumericPolicy
@@ -41,7 +41,7 @@ from ..learning.rewards import RewardProcessor
 from ..registry import algorithm_spec
 from ..rollout.collector import RolloutCollector
 from .assembly.checks import check_team
-from .assembly.experiment import MAX_DEFAULT_ENVS, Experiment, fix_shapes, with_partners
+from .assembly.experiment import MAX_DEFAULT_ENVS, Experiment, fix_shapes, for_chat, with_partners
 from .assembly.policies import make_policies, playing_team, saved_team, seat_of
 from .assembly.trainers import CriticSource
 from .assembly.trust import load_experiment, next_commands, run_command
@@ -193,6 +193,9 @@ def train(
     if out == "":
         raise UserError("out='' is not a folder; give a name, or out='.' for the current folder")
     directory = current().agreed(Path(out) if out is not None else default_directory(experiment))
+    console = terminal() if progress else terminal(quiet=True)
+    if policies is None:
+        experiment = adapted_to_chat(experiment, directory if resume else None, console)
     if callable(policies):
         make_policy, made, team = policies, experiment.make_algorithm(), experiment.team_model
         with closing(experiment.make_env()) as played:
@@ -208,8 +211,16 @@ def train(
         resume=resume,
         init_from=None if init_from is None else Path(init_from),
         threads=threads,
-        console=terminal() if progress else terminal(quiet=True),
+        console=console,
     )
+
+
+def adapted_to_chat(experiment: Experiment, resumed: Path | None, console: Console | None = None) -> Experiment:
+    """Return the result of `for_chat`, equal on all ranks, and print its notices."""
+    adapted, notices = current().agreed(for_chat(experiment, resumed))
+    for line in notices if current().is_writer else ():
+        print_line(line, console or terminal())
+    return adapted
 
 
 @joined()
@@ -360,11 +371,10 @@ def untrained(
         UserError, OSError: if a model is missing or cannot be used, or the environment's actions are not text.
     """
     id, kwargs = _identified(env)
-    kwargs |= env_kwargs
-    if all(name.startswith(CHAT) for name in model.model.split(",")):
-        kwargs = with_explanation(id, kwargs)  # chat models were not trained on the environment
     spec = algorithm_spec("mareinforce")  # any algorithm, because the models are not trained
+    kwargs |= env_kwargs
     experiment = Experiment(algorithm=spec.name, config=spec.config(), env=id, env_kwargs=kwargs, model=model)
+    experiment, _ = for_chat(experiment)
     with closing(experiment.make_env()) as played:
         check_team(played, experiment.team_model, seed, learns=False)
         return Run(Path(directory), experiment, playing_team(played, experiment.team_model, seed))
@@ -402,6 +412,8 @@ def _registered(name: str, build: Callable[..., Any]) -> str:
 
 def _in_environment(experiment: Experiment, env: Environment) -> Experiment:
     id, kwargs = _identified(env)
+    if experiment.env_kwargs.get("is_explained"):  # the models read such prompts in training
+        kwargs = with_explanation(id, kwargs)
     return replace(experiment, env=id, env_kwargs=kwargs)
 
 

@@ -242,7 +242,9 @@ def loaded(
     for directory in folders:
         team = load_run(directory, env=env, trust=arguments.trust)
         if env is not None:
-            team = replace(team, experiment=replace(team.experiment, env_kwargs=dict(kwargs)))
+            team = replace(
+                team, experiment=replace(team.experiment, env_kwargs={**team.experiment.env_kwargs, **kwargs})
+            )
         env_of_runs = team.experiment
         yield team
     for name in arguments.models:

@@ -36,7 +36,7 @@ LEADING = (  # the settings that `--help` shows first
 EXAMPLES = (
     "collm train {name} --env collm/MiniWriting-v2",
     "collm train {name} --env collm/MiniBuild-v0 --env-kwargs max_turns=4 --num-updates 200 --out runs/build",
-    "collm train {name} --env collm/TLDR-v2 --model Qwen/Qwen3-0.6B --weights adapters --is-chat --report-to wandb",
+    "collm train {name} --env collm/TLDR-v2 --model Qwen/Qwen3-0.6B --weights adapters --report-to wandb",
     "collm train {name} --config runs/build/config.json --out runs/again --seed 1",
     "collm train {name} --env collm/MiniWriting-v2 --partner writer_1=reference",
 )
@@ -94,7 +94,7 @@ def run(args: Sequence[str]) -> None:
         spec(arguments.env).check(**environment_arguments(arguments, given))  # before the slow import of torch
 
     from ...algorithms.distribution.launch import joined  # late import: help needs no torch
-    from ...algorithms.runs.api import check_start, default_directory, train_experiment
+    from ...algorithms.runs.api import adapted_to_chat, check_start, default_directory, train_experiment
     from ...algorithms.runs.run import prepare_run
 
     with joined() as group:
@@ -104,6 +104,7 @@ def run(args: Sequence[str]) -> None:
                 print_plan(experiment, arguments, given, group)
                 return
             directory = group.agreed(arguments.out or default_directory(experiment))
+            experiment = adapted_to_chat(experiment, directory if arguments.resume else None)
             check_start(arguments.threads, arguments.logging)
             group.by_writer(lambda: check_folder(directory, "--out"))
             prepare_run(experiment, directory, resume=arguments.resume, init_from=arguments.init_from)

@@ -19,7 +19,7 @@ from transformers.utils import logging as transformers_logging
 
 from ..._errors import UserError
 from ..._ownership import write_text
-from ...algorithms.runs.assembly.experiment import Experiment
+from ...algorithms.runs.assembly.experiment import Experiment, for_chat
 from ...algorithms.runs.checkpoint import has_checkpoint
 from ...algorithms.runs.evaluation import Evaluated
 from ...algorithms.runs.files import CONFIG_FILE, only_one, read_config, write_file
@@ -82,14 +82,15 @@ def work(job: Job, directory: Path, send: Send, stops_at: float | None = None) -
 
 
 def _run(job: Job, directory: Path, send: Send, stop: Deadline) -> None:
-    can_resume = _has_checkpoint(job.experiment, directory)
+    experiment, _ = for_chat(job.experiment, directory)
+    can_resume = _has_checkpoint(experiment, directory)
     (directory / FAILURE_FILE).unlink(missing_ok=True)
     write_file(directory / LABEL_FILE, json.dumps(job.label, indent=2, ensure_ascii=False) + "\n")
     start, sender = time.perf_counter(), _Sender(send)
     if job.is_prompted:
-        num_updates, costs = 0, evaluate_prompted(job.experiment, directory, stop)
+        num_updates, costs = 0, evaluate_prompted(experiment, directory, stop)
     else:
-        trainer = run_experiment(job.experiment, directory, resume=can_resume, loggers=[sender], stop=stop)
+        trainer = run_experiment(experiment, directory, resume=can_resume, loggers=[sender], stop=stop)
         num_updates, costs = trainer.progress.update, dict(sender.costs)
     end = {
         "updates": num_updates,

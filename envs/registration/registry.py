@@ -335,7 +335,8 @@ def make(id: str | EnvSpec, **kwargs: Any) -> ParallelEnv[str, Any, Any]:
 def with_explanation(id: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return arguments with is_explained=True, unless the environment lacks this argument or a value is given."""
     accepted = accepted_arguments(spec(id).constructor()) or frozenset()
-    return {**({"is_explained": True} if "is_explained" in accepted else {}), **spec(id).kwargs, **kwargs}
+    is_open = "is_explained" in accepted and "is_explained" not in spec(id).kwargs
+    return {**({"is_explained": True} if is_open else {}), **kwargs}
 
 
 def specs() -> tuple[EnvSpec, ...]:

@@ -7,7 +7,9 @@ import os
 from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
+from datetime import datetime
 from functools import partial
+from pathlib import Path
 from typing import Any, TypeVar
 
 import torch
@@ -17,15 +19,16 @@ from pettingzoo import ParallelEnv
 from ...._errors import UserError
 from ...._removed import replacement, without_removed
 from ...._settings import settings_of, sorted_out
-from ....agents.config import TINY, ModelConfig
+from ....agents.config import CHAT, TINY, ModelConfig
 from ....agents.core import Policy, TrainablePolicy
+from ....agents.encoding import DATE
 from ....agents.language.reward_model import RewardModel
-from ....agents.loading import where_of
+from ....agents.loading import chat_encoders, where_of
 from ....agents.numeric.config import NetworkConfig
 from ....agents.registry import PolicySpec, register_policy, registered_policy
 from ....envs.core import TextParallelEnv, declared_interests
 from ....envs.players import HELD_OUT, PLAYERS, partners_of
-from ....envs.registration.registry import EnvSpec, make, registry, spec, versioned
+from ....envs.registration.registry import EnvSpec, make, registry, spec, versioned, with_explanation
 from ....envs.vectors.processes import ProcessVector
 from ....envs.vectors.vector import SyncVector, VectorEnv
 from ....envs.views import with_truth
@@ -44,6 +47,7 @@ from ...registry import AlgorithmSpec, algorithm_spec, register_algorithm
 from ...rollout.collector import RolloutCollector
 from ...rollout.ray_worker import RayWorker
 from ..checkpoint import StartingWeights
+from ..files import CONFIG_FILE, read_config
 from .checks import check_critic, check_environment, check_settings, check_team, cluster_of
 from .policies import device_of_policy, make_policies, writes_text
 from .trainers import CriticSource, make_collector, make_trainer
@@ -336,6 +340,38 @@ def _settings(kind: type[Kind], saved: Mapping[str, Any]) -> Kind:
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in kept.items()}
     (sorted_values,) = sorted_out(values, [kind], "the run's config.json")
     return kind(**sorted_values)
+
+
+def for_chat(experiment: Experiment, resumed: Path | None = None) -> tuple[Experiment, list[str]]:
+    """Adapt an experiment to models with chat templates. Return it with notices for the user.
+
+    The environment explains itself (`is_explained`), and templates that print today's date get a fixed date. A run in
+    the folder `resumed` keeps its prompts.
+    """
+    model, notices = experiment.team_model, []
+    with closing(experiment.make_env()) as env:
+        if not writes_text(env):
+            return experiment, []
+        has_turns = not isinstance(env, TextParallelEnv) or env.max_turns > 1
+    encoders = chat_encoders(model)
+    saved = read_config(resumed) if resumed is not None and (resumed / CONFIG_FILE).is_file() else None
+    is_kept = saved is not None and "is_explained" not in saved["env_kwargs"]
+    if not is_kept and (encoders or any(name.startswith(CHAT) for name in model.model.split(","))):
+        experiment = replace(experiment, env_kwargs=with_explanation(experiment.env, experiment.env_kwargs))
+    for name, encoder in encoders.items():
+        if model.is_chat is None:
+            notices.append(f"is_chat: True, because the tokenizer of {name!r} has a chat template")
+        if not encoder.keeps_history and model.history_tokens == "extended" and has_turns:
+            notices.append(
+                f"the chat template of {name!r} renders earlier replies in another form, for example without thoughts; "
+                "prompts keep the sampled tokens (history_tokens='rewritten': as the template renders them)"
+            )
+    if any(encoder.prints_date for encoder in encoders.values()) and DATE not in model.template_kwargs:
+        day = datetime.now().date().isoformat() if saved is None else saved["model"]["template_kwargs"][DATE]
+        notices.append(f"a chat template prints the date: {day} in the whole run (template_kwargs {DATE})")
+        arguments = {**experiment.model.template_kwargs, DATE: day}
+        experiment = replace(experiment, model=replace(experiment.model, template_kwargs=arguments))
+    return experiment, notices
 
 
 def with_partners(experiment: Experiment, partners: Mapping[str, str]) -> Experiment:

@@ -133,7 +133,7 @@ RULES = (
     Rule("gaussian", "continuous actions", lambda s: s.writes or s.has_boxes()),
     Rule("images", "observations with three axes", lambda s: s.writes or s.has_images()),
     Rule("lora_rank lora_alpha lora_target_modules", "weights='adapters'", lambda s: s.model.weights == "adapters"),
-    Rule("template_kwargs", "is_chat=True", lambda s: s.model.is_chat),
+    Rule("template_kwargs", "is_chat=True", lambda s: s.model.is_chat is not False),
     Rule("learns_filtered", "top_p or top_k", lambda s: s.model.top_p != 1 or s.model.top_k != 0),
     Rule("server_logprobs", "server", lambda s: s.model.server is not None),
 )

@@ -14,6 +14,7 @@ from ...._terminal import shown, terminal
 from ....algorithms.runs.files import read_config
 from ...arguments import keyword_arguments, parsed
 from ...errors import check_folder, refusals
+from .play import as_trained
 
 PAGE, PICTURE = "README.md", "crossplay.png"
 
@@ -66,7 +67,9 @@ def run(args: Sequence[str]) -> None:
         check_folder(arguments.out, "--out")
         refuse_foreign_files(arguments.out, [PAGE, PICTURE])
         kwargs = keyword_arguments(arguments.env_kwargs, "--env-kwargs")
-        env = None if arguments.env is None else make(arguments.env, **kwargs)
+        env = (
+            None if arguments.env is None else make(arguments.env, **as_trained(arguments.runs, arguments.env, kwargs))
+        )
         runs = [load_run(each, env=env, trust=arguments.trust) for each in arguments.runs]
         found = cross_play(
             runs,

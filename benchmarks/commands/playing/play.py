@@ -15,7 +15,8 @@ from rich.text import Text
 from tyro.conf import Positional
 
 from ...._errors import nearest
-from ...._ownership import replaced
+from ...._json import read_json
+from ...._ownership import RUN_FILE, replaced
 from ...._ranges import Checked, Count, Seed
 from ...._terminal import shown, terminal
 from ....agents.config import CHAT, ModelConfig
@@ -104,8 +105,14 @@ def run(args: Sequence[str]) -> None:
     with refusals():
         kwargs = keyword_arguments(arguments.env_kwargs)
         explained = with_explanation(arguments.env, kwargs)
-        if arguments.policy in PLAYERS or arguments.policy.startswith(CHAT):  # models may be trained on other prompts
+        if arguments.policy in PLAYERS or arguments.policy.startswith(CHAT):
             kwargs = explained
+        elif arguments.policy == MODEL:
+            from ....agents.loading import chat_encoders  # late import: scripted play needs no torch
+
+            kwargs = explained if chat_encoders(arguments.model) else kwargs
+        else:
+            kwargs = as_trained([Path(arguments.policy)], arguments.env, kwargs)
         env = make(arguments.env, **kwargs, **rendering(arguments))
         person = None if arguments.human is None else Person(env, arguments.human, sys.stdin, console)
         decide, team = decider(env, arguments)
@@ -241,6 +248,13 @@ def rendering(arguments: PlayArguments) -> dict[str, str]:
     if arguments.gif.is_file() and not arguments.gif.read_bytes().startswith(b"GIF8"):
         raise UserError(f"--gif {arguments.gif} exists and is not a GIF file; give another file name")
     return {"render_mode": "rgb_array"}
+
+
+def as_trained(runs: Sequence[Path], env: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return an environment's arguments, with explained prompts if a run was trained with them."""
+    saved = [read_json(run / RUN_FILE) for run in runs if (run / RUN_FILE).is_file()]
+    is_explained = any(config.get("env_kwargs", {}).get("is_explained") for config in saved)
+    return with_explanation(env, kwargs) if is_explained else dict(kwargs)
 
 
 def decider(env: Any, arguments: PlayArguments) -> tuple[Decide, Mapping[str, Any]]:
