@@ -9,16 +9,19 @@ export HF_HUB_OFFLINE ?= 1
 # The placeholder of the account that hosts the repository, in all files except this one.
 PLACEHOLDER := OWNER
 
-.PHONY: owner demo docs test test-slow test-gpu gpu-bundle test-interop test-matrix test-oldest mutants lint format install install-dev clean
+.PHONY: owner demo docs test test-slow test-real test-gpu gpu-bundle test-interop test-matrix test-oldest mutants lint format install install-dev clean
 
 demo: install  ## two small language models learn to write together
 	$(BIN)/collm demo
 
 test: install-dev lint  ## lint, types and the quick tests, as CI runs them
-	$(BIN)/pytest -q -n 2 -m "not slow and not gpu"
+	$(BIN)/pytest -q -n 2 -m "not slow and not gpu and not real"
 
 test-slow: install-dev  ## the minutes-long checks
-	$(BIN)/pytest -q -n 2 -m "slow and not gpu"
+	$(BIN)/pytest -q -n 2 -m "slow and not gpu and not real"
+
+test-real: install-dev real-model  ## the tests with SmolLM2-135M-Instruct
+	$(BIN)/pytest -q -m real
 
 test-gpu: install-dev  ## what needs a GPU; without one every test is skipped
 	$(BIN)/pytest -q -m gpu

@@ -40,6 +40,15 @@ def root() -> Path:
     return ROOT
 
 
+@pytest.fixture(scope="session")
+def real_model() -> Path:
+    """Folder of SmolLM2-135M-Instruct, which `make real-model` writes."""
+    folder = ROOT / "models" / "SmolLM2-135M-Instruct"
+    if not (folder / "model.safetensors").is_file():
+        pytest.skip("there is no real model; run make real-model")
+    return folder
+
+
 @pytest.fixture
 def clean_registry() -> Iterator[dict]:
     """Registry of environments. After the test, it is restored, with the registries of Gymnasium and PettingZoo."""
