@@ -85,6 +85,8 @@ class Encoder:
             index: token.content for index, token in added.items() if token.special or is_control_name(token.content)
         }
         self._control = frozenset(names)
+        # Ordinary text may become the token for unknown words.
+        self._forbidden = self._control - {tokenizer.unk_token_id}
         self._control_names = _Names(names.values())
         self._special_names = _Names(names[index] for index in self._special)
         # The environment's messages are encoded again in every epoch, agents' replies only in a critic's replay buffer.
@@ -231,7 +233,7 @@ class Encoder:
                 text = self._split_at_reply(text)[1]
             ids = self._encode_marked(text, is_start=reply is None)
             # A tokenizer's normalization can turn other characters into a control token, but not a single character.
-            if sum(index in self._control for index in ids) <= self._control_names.count(text):
+            if sum(index in self._forbidden for index in ids) <= self._control_names.count(text):
                 break
         return ids
 
@@ -320,7 +322,7 @@ class Encoder:
     def _harmless(self, text: str, *, is_start: bool) -> list[int]:
         """Encode text without control tokens: the name of each control token is cut after its first character."""
         ids = self._encode_marked(self._control_names.cut(text), is_start=is_start)
-        if self._control.isdisjoint(ids):
+        if self._forbidden.isdisjoint(ids):
             return ids
         return self._encode_marked(self._control_names.spell(text), is_start=is_start)
 
@@ -368,8 +370,11 @@ def end_ids_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> fr
     return named | (_as_ids(getattr(model.config.get_text_config(decoder=True), "eos_token_id", None)) & added)
 
 
-def _as_ids(value: int | Sequence[int] | None) -> frozenset[int]:
-    return frozenset() if value is None else frozenset([value] if isinstance(value, int) else value)
+def _as_ids(value: Any) -> frozenset[int]:
+    ids = [] if value is None else value if isinstance(value, list) else [value]
+    if not all(isinstance(index, int) for index in ids):
+        raise UserError(f"eos_token_id={value!r} in the model's settings must be a token id or a list of token ids")
+    return frozenset(ids)
 
 
 def _as_dict(role: str, content: str) -> dict[str, str]:

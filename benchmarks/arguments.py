@@ -153,7 +153,7 @@ def _with_flags(settings: Iterable[Setting], args: Sequence[str]) -> list[str]:
     optional = {name for name, (_, kind) in kinds.items() if kind == bool | None}
     negations = {"true": "", "false": "no-"}
     words = []
-    for word, following in zip(args, [*args[1:], ""], strict=True):
+    for word, following in zip(args, [*args[1:], ""], strict=False):
         name, (option, equals, value) = _name_of(word), word.partition("=")
         if name in flags and equals:
             if value.lower() not in negations:

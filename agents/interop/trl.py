@@ -21,7 +21,7 @@ from ...envs.spaces import movers_of
 from ...envs.views import Conversation, GymAsParallel, SingleAgent
 from ...envs.views.conversation import text_of
 from ..core import Completion
-from ..encoding import Encoder, TokenRecord
+from ..encoding import Encoder, TokenRecord, end_ids_of
 
 
 def dataset_of(env: SingleAgent, num_rows: int) -> Dataset:
@@ -104,11 +104,15 @@ class Episodes:
         build: returns a `SingleAgent` view, or a parallel environment in which the model acts for all agents. It is
             called once per concurrent episode.
         num_rows: number of seeds, from 0. Rows with equal prompts are used in turn, for `num_generations` completions.
-        is_chat: whether to format messages with the tokenizer's chat template.
+        is_chat: whether to format messages with the tokenizer's chat template. None: if the tokenizer has one.
     """
 
     def __init__(
-        self, build: Callable[[], SingleAgent | ParallelEnv[str, Any, Any]], num_rows: int, *, is_chat: bool = False
+        self,
+        build: Callable[[], SingleAgent | ParallelEnv[str, Any, Any]],
+        num_rows: int,
+        *,
+        is_chat: bool | None = None,
     ):
         self._build = build
         self._is_chat = is_chat
@@ -132,7 +136,8 @@ class Episodes:
 
     def __call__(self, prompts: Sequence[str], trainer: Any) -> dict[str, list[Any]]:
         """Play episodes and return one agent's tokens for each prompt, as TRL's `rollout_func`."""
-        encoder = Encoder(trainer.processing_class, is_chat=self._is_chat)
+        tokenizer, model = trainer.processing_class, trainer.accelerator.unwrap_model(trainer.model)
+        encoder = Encoder(tokenizer, is_chat=self._is_chat, end_ids=end_ids_of(model, tokenizer))
         seats = []
         for prompt in prompts:
             rows = self._rows[prompt]

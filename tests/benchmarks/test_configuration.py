@@ -125,6 +125,23 @@ def test_flags_take_true_and_false_as_sweeps_write_them(tmp_path, started):
 
 
 @pytest.mark.parametrize(
+    "words, recomputes",
+    [
+        ([], None),
+        (["--recomputes-activations"], True),
+        (["--no-recomputes-activations"], False),
+        (["--recomputes-activations", "True"], True),
+        (["--recomputes-activations=false"], False),
+        (["--recomputes_activations", "None"], None),
+        (["--recomputes-activations", "--num-updates", "2"], True),
+    ],
+)
+def test_a_flag_that_can_be_none_takes_a_value_or_none(tmp_path, started, words, recomputes):
+    experiment, *_ = started("iac", "--env", "collm/MiniBuild-v0", *words, "--out", str(tmp_path / "run"))
+    assert experiment.model.recomputes_activations is recomputes
+
+
+@pytest.mark.parametrize(
     "words", [["--hidden_dims=[64, 32]"], ["--hidden-dims", "[64,32]"], ["--hidden-dims", "64", "32"]]
 )
 def test_tuples_take_lists_as_sweeps_write_them(tmp_path, started, words):

@@ -345,18 +345,21 @@ def _settings(kind: type[Kind], saved: Mapping[str, Any]) -> Kind:
 def for_chat(experiment: Experiment, resumed: Path | None = None) -> tuple[Experiment, list[str]]:
     """Adapt an experiment to models with chat templates. Return it with notices for the user.
 
-    The environment explains itself (`is_explained`), and templates that print today's date get a fixed date. A run in
-    the folder `resumed` keeps its prompts.
+    If all models are chat models, the environment explains itself (`is_explained`). Templates that print today's date
+    get a fixed date. A run in the folder `resumed` keeps its prompts.
     """
     model, notices = experiment.team_model, []
+    encoders = chat_encoders(model)
+    is_chat = all(name in encoders or name.startswith(CHAT) for name in model.model.split(","))
+    if not encoders and not is_chat:
+        return experiment, []
     with closing(experiment.make_env()) as env:
         if not writes_text(env):
             return experiment, []
         has_turns = not isinstance(env, TextParallelEnv) or env.max_turns > 1
-    encoders = chat_encoders(model)
     saved = read_config(resumed) if resumed is not None and (resumed / CONFIG_FILE).is_file() else None
     is_kept = saved is not None and "is_explained" not in saved["env_kwargs"]
-    if not is_kept and (encoders or any(name.startswith(CHAT) for name in model.model.split(","))):
+    if is_chat and not is_kept:
         experiment = replace(experiment, env_kwargs=with_explanation(experiment.env, experiment.env_kwargs))
     for name, encoder in encoders.items():
         if model.is_chat is None:

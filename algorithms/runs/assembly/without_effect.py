@@ -11,7 +11,7 @@ from pettingzoo import ParallelEnv
 
 from ...._settings import settings_of
 from ....agents.config import BAG_OF_WORDS, ModelConfig
-from ....agents.loading import device_named
+from ....agents.loading import chat_encoders, device_named
 from ....agents.numeric.config import NetworkConfig
 from ....agents.registry import registered_critic, registered_policy
 from ...algorithm import ActorCritic, Algorithm
@@ -133,7 +133,7 @@ RULES = (
     Rule("gaussian", "continuous actions", lambda s: s.writes or s.has_boxes()),
     Rule("images", "observations with three axes", lambda s: s.writes or s.has_images()),
     Rule("lora_rank lora_alpha lora_target_modules", "weights='adapters'", lambda s: s.model.weights == "adapters"),
-    Rule("template_kwargs", "is_chat=True", lambda s: s.model.is_chat is not False),
+    Rule("template_kwargs", "a chat template", lambda s: bool(chat_encoders(s.model))),
     Rule("learns_filtered", "top_p or top_k", lambda s: s.model.top_p != 1 or s.model.top_k != 0),
     Rule("server_logprobs", "server", lambda s: s.model.server is not None),
 )

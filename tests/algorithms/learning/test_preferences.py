@@ -193,7 +193,7 @@ def test_an_experiment_loads_its_reward_model_by_name(tmp_path):
     word_tokenizer().save_pretrained(tmp_path / "actor")
     RewardModel.small(word_tokenizer(), hidden_dim=32).save(tmp_path / "judge")
     config = IPPOConfig(num_updates=8, rollout_buffer_size=4, reward_model=str(tmp_path / "judge"))
-    model = ModelConfig(model=str(tmp_path / "actor"), max_new_tokens=2)
+    model = ModelConfig(model=str(tmp_path / "actor"), is_chat=False, max_new_tokens=2)
     experiment = Experiment(algorithm="ippo", config=config, env="collm/MiniWriting-v2", model=model)
     trainer = experiment.make_trainer()
     trainer.collector.vector.close()

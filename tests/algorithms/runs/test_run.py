@@ -268,7 +268,7 @@ def test_checkpoints_come_by_the_clock(tmp_path, experiment, monkeypatch):
     seconds = iter(range(0, 10_000, 100))
     monkeypatch.setattr(running, "time", SimpleNamespace(monotonic=lambda: next(seconds)))
     saved = []
-    monkeypatch.setattr(running, "save_checkpoint", lambda _, trainer, lines: saved.append(trainer.progress.update))
+    monkeypatch.setattr(running, "save_checkpoint", lambda _, trainer, *content: saved.append(trainer.progress.update))
     run_experiment(changed(experiment, num_updates=9, save_interval=0), tmp_path / "r")
     assert saved[-1] == 9 and 1 < len(saved) < 9
 
