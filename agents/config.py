@@ -42,7 +42,7 @@ class ModelConfig(Checked):
     history_tokens: Advanced[HistoryTokens] = "extended"
     """Tokens of the prompts after an agent's first turn. extended: the tokens of the last prompt and of its reply, then
     new messages. rewritten: the whole history, encoded again in each turn, so that chat templates can rewrite earlier
-    replies, for example without thoughts; each turn is then a sequence of its own in training."""
+    replies, for example without thoughts. Each turn is then a separate training sequence."""
     template_kwargs: Advanced[Mapping[str, bool | int | str]] = field(default_factory=dict)
     """Arguments of the chat template, for example `enable_thinking False`."""
     max_new_tokens: Annotated[Count | None, Also("max_completion_length")] = None

@@ -6,7 +6,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import date
 from itertools import takewhile
 from typing import Any, Generic, TypeVar
 
@@ -15,17 +14,15 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from .._errors import UserError
-from ..envs.core import THOUGHT, THOUGHT_END, Message, messages_of
+from ..envs.core import Message, messages_of
+from .chat_template import REPLY, ChatTemplate
 from .config import HistoryTokens
 from .core import Completion
 
-# Private-use characters that mark a reply, and places where text is cut, while the chat template is rendered.
-_REPLY, _CUT = "\ue000reply\ue001", "\ue000cut\ue001"
+_CUT = "\ue000cut\ue001"  # marks places where text is cut while the chat template is rendered
 # Added tokens without the flag "special" are control tokens in messages if they match this pattern.
 _CONTROL_SHAPE = re.compile(r"[<\[].+[>\]]", re.DOTALL)
 _ANCHORS = ("\n", ".", "a")  # texts before a continuation, of which at least one does not merge with it
-DATE = "strftime_now"  # template argument: date that templates print instead of today's date, such as "2026-01-31"
-_DATE_CALL = re.compile(DATE + r"""\(\s*(?:'([^']*)'|"([^"]*)")\s*\)""")
 
 MAX_KEPT_TOKENS = 2**18  # a few megabytes; enough for the default replay buffer in short games
 ENTRY = 256  # memory of a cache entry's key and containers, in units of one token's memory
@@ -46,9 +43,8 @@ class TokenRecord:
 class Encoder:
     """Encodes observations as prompts and decodes completions, for one tokenizer.
 
-    A first prompt equals `apply_chat_template`, except that texts of messages never become control tokens. If the
-    template refuses or merges neighboring messages of one role, their texts are joined by an empty line. A system
-    message that the template refuses or merges becomes part of the next user message.
+    A first prompt equals `apply_chat_template`, except that texts of messages never become control tokens, and
+    that messages which the template refuses are joined; see `ChatTemplate`.
 
     Args:
         tokenizer: Hugging Face tokenizer.
@@ -82,7 +78,9 @@ class Encoder:
         added = {int(index): token for index, token in tokenizer.added_tokens_decoder.items()}
         self._special = frozenset(index for index, token in added.items() if token.special)
         names = {
-            index: token.content for index, token in added.items() if token.special or is_control_name(token.content)
+            index: token.content
+            for index, token in added.items()
+            if token.special or _CONTROL_SHAPE.fullmatch(token.content)
         }
         self._control = frozenset(names)
         # Ordinary text may become the token for unknown words.
@@ -95,21 +93,16 @@ class Encoder:
         self._start = empty[:1] if tokenizer.bos_token_id is not None and empty[:1] == [tokenizer.bos_token_id] else []
         self._adds_space = self._encode("a") != self._encode_continuation("a")
         self.stop_ids = frozenset({self.end_id, *(index for index in end_ids if 0 <= index < len(tokenizer))})
-        self.keeps_history = True
-        """False: in later turns, the template renders earlier replies in another form, for example without thoughts."""
-        self._opened_thought = ""  # "<think>" and white space, if the generation prompt ends with them
         self._header: list[int] = []  # tokens before the answer in a reply with several channels
         self._closing = [self.end_id]  # tokens that the template puts after a reply
-        self._chat_template = ""
-        if self.is_chat:
-            # transformers replaces functions among the template's arguments by texts, so the date is put in here.
-            self._chat_template = _with_date(tokenizer.get_chat_template(), self.template_kwargs.get(DATE))
-            self._read_template()
+        self.template = ChatTemplate(tokenizer, self.template_kwargs) if self.is_chat else None
+        if self.template is not None:
+            self._read(self.template)
 
     @property
-    def prints_date(self) -> bool:
-        """True if the template prints today's date, because `template_kwargs` has no fixed date."""
-        return f"{DATE}(" in self._chat_template
+    def keeps_history(self) -> bool:
+        """False: in later turns, the template renders earlier replies in another form, for example without thoughts."""
+        return self.template is None or (self.template.keeps_thoughts and not self._header)
 
     def prompt(self, observation: str, previous: Completion | None = None) -> tuple[NDArray[np.int64], bool]:
         """Return the prompt's token ids [S], and True if the prompt extends the tokens of the previous turn."""
@@ -119,7 +112,10 @@ class Encoder:
                 tokens: TokenRecord = previous.tokens
                 return np.concatenate([tokens.prompt_ids, tokens.completion_ids, appended]), True
         messages = messages_of(observation)
-        ids = self._chat_ids(messages) if self.is_chat else self._start + self._plain_ids(messages, is_start=True)
+        if self.template is not None:
+            ids = self._chat_ids(self.template, messages)
+        else:
+            ids = self._start + self._plain_ids(messages, is_start=True)
         return np.asarray(ids, dtype=np.int64), False
 
     def text(self, completion_ids: Sequence[int] | NDArray[np.int64]) -> str:
@@ -128,10 +124,10 @@ class Encoder:
         Of a reply with several channels, only the last channel is returned, or "" if the token limit cut the reply
         before its answer. If the generation prompt opens a thought, the text begins with "<think>".
         """
-        ids = [int(index) for index in completion_ids]
-        words = [index for index in self._last_channel(ids) if index not in self._special | self.stop_ids]
+        silent = self._special | self.stop_ids
+        words = [index for index in self._last_channel(list(map(int, completion_ids))) if index not in silent]
         text = self.tokenizer.decode(words, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        return f"{self._opened_thought}{text}"
+        return f"{self.template.opened_thought if self.template is not None else ''}{text}"
 
     def content(self, text: str) -> list[int]:
         """Encode text as ordinary tokens, even if the text contains the names of control tokens."""
@@ -139,7 +135,8 @@ class Encoder:
 
     def reply_ids(self, reply: str) -> tuple[list[int], list[int]]:
         """Return the usual tokens of a reply, and the tokens that end it."""
-        text = self._special_names.cut(reply.removeprefix(self._opened_thought))
+        opened = "" if self.template is None else self.template.opened_thought
+        text = self._special_names.cut(reply.removeprefix(opened))
         words = self._encoded.get((reply,), lambda: self._encode_marked(text, is_start=False))
         closing = [index for index in self._closing if index in self._control]
         ends = [number + 1 for number, index in enumerate(closing) if index in self.stop_ids]
@@ -153,8 +150,8 @@ class Encoder:
         is_grown = len(new) > reply and new[:reply] == old and new[reply][:2] == ("assistant", previous.action)
         if not is_grown:
             return None
-        if self.is_chat:
-            ids = self._chat_ids(new, reply)
+        if self.template is not None:
+            ids = self._chat_ids(self.template, new, reply)
         else:
             ids = [self.end_id, *self._plain_ids(new[reply + 1 :], is_start=False)]
         return np.asarray(ids[self._num_sampled(tokens.completion_ids.tolist(), ids) :], dtype=np.int64)
@@ -174,125 +171,65 @@ class Encoder:
         """Encode messages without a chat template: a newline ends each message, the end-of-text token each reply."""
         ids: list[int] = []
         for message in messages:
-            is_first = is_start and not ids and self._adds_space
             if message.role == "assistant":
                 ids += [*self.content(message.content), self.end_id]
-            elif is_first:
+            elif self._adds_space and is_start and not ids:
                 ids += self._harmless(f"{message.content}\n", is_start=True)
             else:
                 ids += self.content(f"{message.content}\n")
         return ids
 
-    # Chat templates.
-
-    def _read_template(self) -> None:
-        """Find out how the template renders roles, ends of replies, channels and thoughts."""
-        user, reply = Message("user", "."), Message("assistant", ".")
-        self._joins_neighbors = not self._shows("user", "user")
-        self._takes_system = self._shows("system", "user"), self._shows("user", "assistant", "system", "user")
-        prompt = self._rendered([user])
-        before, after = self._split_at_reply(self._rendered([user, reply, user], 1))
-        _, last = self._split_at_reply(self._rendered([user, reply], 1, is_prompt=False))
-        opening = self._encode(before.removeprefix(prompt)) if before.startswith(prompt) else []
-        if not self._special.isdisjoint(opening):
-            self._header = opening
-        # Tokens that follow a reply in any case. In templates with channels, those of the last reply may differ.
-        after_ids = self._encode(after)
-        pairs = takewhile(lambda pair: pair[0] == pair[1], zip(after_ids, self._encode(last), strict=False))
-        closing = [index for index, _ in pairs] or (after_ids[:1] if self._header else [])
-        ends = [number + 1 for number, index in enumerate(closing) if index in self._control]
-        self._closing = closing[: max(ends, default=0)]
+    def _read(self, template: ChatTemplate) -> None:
+        """Find out which tokens begin and end replies."""
+        is_kept = template.before_reply.startswith(template.prompt)
+        opening = self._encode(template.before_reply.removeprefix(template.prompt)) if is_kept else []
+        self._header = [] if self._special.isdisjoint(opening) else opening
+        after = self._encode(template.after_reply)
+        ends = [number + 1 for number, index in enumerate(after) if index in self._control]
+        try:
+            _, last = template.split([("user", "."), ("assistant", REPLY)], is_prompt=False)
+            pairs = zip(after, self._encode(last), strict=False)
+            num_common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+        except UserError:  # the template refuses a reply at the end
+            num_common = ends[0] if ends else 0
+        if self._header and not num_common:  # the end of the last channel differs
+            num_common = 1
+        # These tokens follow a reply, whatever comes next.
+        self._closing = after[: max((end for end in ends if end <= num_common), default=0)]
         if not self._header:  # a token that ends a channel does not end the reply
             self.stop_ids |= self._control.intersection(self._closing)
-        if (thought := prompt.rfind(THOUGHT)) > prompt.rfind(THOUGHT_END):
-            self._opened_thought = prompt[thought:]
-        thinking = f"{THOUGHT}\n.\ue001.\n{THOUGHT_END}\n\n{_REPLY}"
-        before = self._template([_as_dict("user", "."), _as_dict("assistant", thinking), _as_dict("user", ".")])
-        before = before.partition(_REPLY)[0]
-        self.keeps_history = before.startswith(prompt) and ".\ue001." in before and not self._header
 
-    def _shows(self, *roles: str) -> bool:
-        """Return True if the template renders each message of these roles once, in order, with text between them."""
-        marks = [f"\ue000{number}\ue001" for number in range(len(roles))]
-        try:
-            rendered = self._template([_as_dict(role, mark) for role, mark in zip(roles, marks, strict=True)])
-        except UserError:
-            return False
-        _, *between, _ = re.split("\ue000[0-9]+\ue001", rendered)
-        return re.findall("\ue000[0-9]+\ue001", rendered) == marks and all(text.strip() for text in between)
-
-    def _chat_ids(self, messages: Sequence[Message], reply: int | None = None) -> list[int]:
+    def _chat_ids(self, template: ChatTemplate, messages: Sequence[Message], reply: int | None = None) -> list[int]:
         """Encode messages with the chat template. With `reply`: only the text after message number `reply`."""
-        return self._encoded.get((tuple(messages), reply), lambda: self._encode_chat(messages, reply))
 
-    def _encode_chat(self, messages: Sequence[Message], reply: int | None) -> list[int]:
-        ids: list[int] = []
-        for is_spelled in (False, True):
-            text = self._rendered(messages, reply, is_spelled=is_spelled)
-            if reply is not None:
-                text = self._split_at_reply(text)[1]
-            ids = self._encode_marked(text, is_start=reply is None)
-            # A tokenizer's normalization can turn other characters into a control token, but not a single character.
-            if sum(index in self._forbidden for index in ids) <= self._control_names.count(text):
-                break
-        return ids
+        def encode() -> list[int]:
+            ids: list[int] = []
+            for is_spelled in (False, True):
+                marked = [(role, self._marked(role, text, is_spelled)) for role, text, _ in messages]
+                if reply is None:
+                    text = template.render(marked)
+                else:
+                    text = template.split([*marked[:reply], ("assistant", REPLY), *marked[reply + 1 :]])[1]
+                ids = self._encode_marked(text, is_start=reply is None)
+                # A tokenizer's normalization can turn texts into a control token, but not a single character.
+                if sum(index in self._forbidden for index in ids) <= self._control_names.count(text):
+                    break
+            return ids
 
-    def _split_at_reply(self, rendered: str) -> tuple[str, str]:
-        if (count := rendered.count(_REPLY)) != 1:
-            raise ValueError(
-                f"the chat template renders a reply {count} times, but multi-turn training needs it once; use "
-                "is_chat=False, or another template"
-            )
-        before, _, after = rendered.partition(_REPLY)
-        return before, after
+        return self._encoded.get((tuple(messages), reply), encode)
 
-    def _rendered(
-        self, messages: Sequence[Message], reply: int | None = None, *, is_spelled: bool = False, is_prompt: bool = True
-    ) -> str:
-        """Render messages, with marks where the names of control tokens in them are cut (`is_spelled`: everywhere)."""
-        chat: list[dict[str, str]] = []
-        was_moved = False
-        for number, (role, content, _) in enumerate(messages):
-            is_moved = role == "system" and not self._takes_system[number > 0]
-            role = "user" if is_moved else role
-            if number == reply:
-                text = _REPLY
-            else:  # a sampled reply may contain tokens such as "<think>", but no special tokens
-                names = self._special_names if role == "assistant" else self._control_names
-                text = names.spell(content) if is_spelled else names.cut(content)
-            is_joined = self._joins_neighbors or is_moved or was_moved
-            if chat and is_joined and chat[-1]["role"] == role:
-                chat[-1]["content"] += f"\n\n{text}"
-            else:
-                chat.append(_as_dict(role, text))
-            was_moved = is_moved
-        return self._template(chat, is_prompt=is_prompt)
-
-    def _template(self, chat: list[dict[str, str]], *, is_prompt: bool = True) -> str:
-        try:
-            return str(
-                self.tokenizer.apply_chat_template(
-                    chat,
-                    chat_template=self._chat_template,
-                    tokenize=False,
-                    add_generation_prompt=is_prompt,
-                    **self.template_kwargs,
-                )
-            )
-        except Exception as error:  # templates may raise anything
-            said = " ".join(str(error).split())[:300]
-            raise UserError(
-                f"the chat template of the tokenizer {self.tokenizer.name_or_path!r} fails ({type(error).__name__}: "
-                f"{said}); use another template or template_kwargs, or is_chat=False"
-            ) from error
+    def _marked(self, role: str, text: str, is_spelled: bool) -> str:
+        """Mark where the names of control tokens in a message are cut (`is_spelled`: everywhere)."""
+        # A sampled reply may contain tokens such as "<think>", but no special tokens.
+        names = self._special_names if role == "assistant" else self._control_names
+        return names.spell(text) if is_spelled else names.cut(text)
 
     def _last_channel(self, ids: Sequence[int]) -> Sequence[int]:
         """Return the tokens of a reply's last channel. []: the reply was cut in a channel before the answer."""
         if not self._header:
             return ids
-        end = len(ids)
-        while end and ids[end - 1] in self._special | self.stop_ids:
-            end -= 1
+        silent = self._special | self.stop_ids
+        end = next((number for number in range(len(ids), 0, -1) if ids[number - 1] not in silent), 0)
         start = next((number for number in range(end, 0, -1) if ids[number - 1] in self._special), 0)
         is_answer = start == 0 or list(ids[max(0, start - len(self._header)) : start]) == self._header
         is_cut = not ids or ids[-1] not in self.stop_ids
@@ -352,11 +289,6 @@ class _Names:
         return _CUT.join(_without_marks(text).translate(self._letters))
 
 
-def is_control_name(name: str) -> bool:
-    """Return True if an added token that is not special looks like a control token, such as <think> or [INST]."""
-    return _CONTROL_SHAPE.fullmatch(name) is not None
-
-
 def end_ids_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
     """Return the tokens that end a text according to the model's generation_config.json and config.json.
 
@@ -377,23 +309,8 @@ def _as_ids(value: Any) -> frozenset[int]:
     return frozenset(ids)
 
 
-def _as_dict(role: str, content: str) -> dict[str, str]:
-    return {"role": role, "content": content}
-
-
 def _without_marks(text: str) -> str:
-    return text.replace(_CUT, "").replace(_REPLY, "") if _CUT[0] in text else text
-
-
-def _with_date(template: str, day: Any) -> str:
-    """Return a chat template that prints a date instead of today's date. `day`: such as "2026-01-31". None: today."""
-    if day is None:
-        return template
-    try:
-        fixed = date.fromisoformat(day)
-    except (TypeError, ValueError) as error:
-        raise UserError(f"template_kwargs {DATE}={day!r} must be a date, such as 2026-01-31") from error
-    return _DATE_CALL.sub(lambda call: repr(fixed.strftime(call[1] or call[2])), template)
+    return text.replace(_CUT, "").replace(REPLY, "") if _CUT[0] in text else text
 
 
 class Recent(Generic[Value]):

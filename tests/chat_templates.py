@@ -272,6 +272,14 @@ FAMILIES = {
         eos="<|end_of_text|>",
         stops=("<|end_of_text|>",),
     ),
+    "no reply at the end": Family(
+        template="{% if messages[-1].role == 'assistant' %}{{ raise_exception('the user must be last') }}{% endif %}"
+        + _CHATML
+        + _CHATML_PROMPT,
+        special=_IM_START,
+        eos="<|im_end|>",
+        stops=("<|im_end|>",),
+    ),
     "no ends of replies": Family(  # the next turn's first token ends a reply
         template="{% for m in messages %}<|{{ m.role }}|>\n{{ m.content }}{% endfor %}"
         "{% if add_generation_prompt %}<|assistant|>\n{% endif %}",

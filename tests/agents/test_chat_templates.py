@@ -170,8 +170,8 @@ def test_the_last_channel_is_the_reply(name, thought, answer, end):
 
 def test_a_date_in_the_template_is_fixed():
     encoder = encoder_for("llama3.2, with date")
-    assert "31 Jan 2026" in encoder.tokenizer.decode(encoder.prompt("choose")[0]) and not encoder.prints_date
-    assert Encoder(encoder.tokenizer).prints_date and not encoder_for("llama3").prints_date
+    assert "31 Jan 2026" in encoder.tokenizer.decode(encoder.prompt("choose")[0]) and not encoder.template.prints_date
+    assert Encoder(encoder.tokenizer).template.prints_date and not encoder_for("llama3").template.prints_date
     with pytest.raises(ValueError, match="strftime_now='tomorrow'"):
         Encoder(tokenizer_for("smollm3"), template_kwargs={"strftime_now": "tomorrow"})
 

@@ -19,9 +19,9 @@ from pettingzoo import ParallelEnv
 from ...._errors import UserError
 from ...._removed import replacement, without_removed
 from ...._settings import settings_of, sorted_out
+from ....agents.chat_template import DATE
 from ....agents.config import CHAT, TINY, ModelConfig
 from ....agents.core import Policy, TrainablePolicy
-from ....agents.encoding import DATE
 from ....agents.language.reward_model import RewardModel
 from ....agents.loading import chat_encoders, where_of
 from ....agents.numeric.config import NetworkConfig
@@ -369,7 +369,7 @@ def for_chat(experiment: Experiment, resumed: Path | None = None) -> tuple[Exper
                 f"the chat template of {name!r} renders earlier replies in another form, for example without thoughts; "
                 "prompts keep the sampled tokens (history_tokens='rewritten': as the template renders them)"
             )
-    if any(encoder.prints_date for encoder in encoders.values()) and DATE not in model.template_kwargs:
+    if any(encoder.template and encoder.template.prints_date for encoder in encoders.values()):
         day = datetime.now().date().isoformat() if saved is None else saved["model"]["template_kwargs"][DATE]
         notices.append(f"a chat template prints the date: {day} in the whole run (template_kwargs {DATE})")
         arguments = {**experiment.model.template_kwargs, DATE: day}

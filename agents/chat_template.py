@@ -1,0 +1,115 @@
+"""Chat templates: which roles a template shows, and texts of conversations. No tokens.
+
+A template may refuse or merge neighboring messages of one role, and system messages. `ChatTemplate` finds this out with
+short conversations, and joins the texts of such messages.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import date
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from .._errors import UserError
+from ..envs.core import THOUGHT, THOUGHT_END
+
+REPLY = "\ue000reply\ue001"  # stands for a reply whose place in the rendered text is needed; private-use characters
+DATE = "strftime_now"  # template argument: date that templates print instead of today's date, such as "2026-01-31"
+_DATE_CALL = re.compile(DATE + r"""\(\s*(?:'([^']*)'|"([^"]*)")\s*\)""")
+_SLOT = re.compile("\ue000[0-9]+\ue001")
+
+
+class ChatTemplate:
+    """Chat template of a tokenizer.
+
+    Args:
+        tokenizer: tokenizer with a chat template.
+        arguments: arguments of the template. `strftime_now`: a date, which replaces today's date.
+
+    Raises:
+        UserError: if the template fails for a message of the user and a reply, or renders a reply not exactly once.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase, arguments: Mapping[str, Any]):
+        self._tokenizer = tokenizer
+        self._arguments = arguments
+        # transformers replaces functions among the arguments by texts, so the date is put into the template.
+        self._template = _with_date(tokenizer.get_chat_template(), arguments.get(DATE))
+        self._joins_neighbors = not self._shows("user", "user")
+        self._takes_system = self._shows("system", "user"), self._shows("user", "assistant", "system", "user")
+        self.prompt = self.render([("user", ".")])
+        self.before_reply, self.after_reply = self.split([("user", "."), ("assistant", REPLY), ("user", ".")])
+        is_open = self.prompt.rfind(THOUGHT) > self.prompt.rfind(THOUGHT_END)
+        self.opened_thought = self.prompt[self.prompt.rfind(THOUGHT) :] if is_open else ""
+        """"<think>" and white space, if the generation prompt ends with them."""
+        thinking = f"{THOUGHT}\n.\ue001.\n{THOUGHT_END}\n\n{REPLY}"
+        before, _ = self.split([("user", "."), ("assistant", thinking), ("user", ".")])
+        self.keeps_thoughts = before.startswith(self.prompt) and ".\ue001." in before
+        """True if earlier replies keep their thoughts, and begin as the generation prompt does."""
+
+    @property
+    def prints_date(self) -> bool:
+        """True if the template prints today's date, because the arguments have no fixed date."""
+        return f"{DATE}(" in self._template
+
+    def render(self, messages: Sequence[tuple[str, str]], *, is_prompt: bool = True) -> str:
+        """Render pairs of a role and a text. `is_prompt`: add the generation prompt."""
+        chat: list[dict[str, str]] = []
+        was_moved = False
+        for number, (role, text) in enumerate(messages):
+            is_moved = role == "system" and not self._takes_system[number > 0]
+            role = "user" if is_moved else role
+            if chat and chat[-1]["role"] == role and (self._joins_neighbors or is_moved or was_moved):
+                chat[-1]["content"] += f"\n\n{text}"
+            else:
+                chat.append({"role": role, "content": text})
+            was_moved = is_moved
+        return self._apply(chat, is_prompt)
+
+    def split(self, messages: Sequence[tuple[str, str]], *, is_prompt: bool = True) -> tuple[str, str]:
+        """Render messages, of which one contains `REPLY`. Return the texts before and after it."""
+        rendered = self.render(messages, is_prompt=is_prompt)
+        if (count := rendered.count(REPLY)) != 1:
+            raise UserError(
+                f"the chat template renders a reply {count} times, but multi-turn training needs it once; use "
+                "is_chat=False, or another template"
+            )
+        before, _, after = rendered.partition(REPLY)
+        return before, after
+
+    def _shows(self, *roles: str) -> bool:
+        """Return True if the template renders each message of these roles once, in order, with text between them."""
+        slots = [f"\ue000{number}\ue001" for number in range(len(roles))]
+        try:
+            rendered = self._apply([{"role": role, "content": slot} for role, slot in zip(roles, slots, strict=True)])
+        except UserError:
+            return False
+        _, *between, _ = _SLOT.split(rendered)
+        return _SLOT.findall(rendered) == slots and all(text.strip() for text in between)
+
+    def _apply(self, chat: list[dict[str, str]], is_prompt: bool = True) -> str:
+        settings: dict[str, Any] = {"tokenize": False, "add_generation_prompt": is_prompt}
+        try:
+            return str(
+                self._tokenizer.apply_chat_template(chat, chat_template=self._template, **settings, **self._arguments)
+            )
+        except Exception as error:  # templates may raise anything
+            said = " ".join(str(error).split())[:300]
+            raise UserError(
+                f"the chat template of the tokenizer {self._tokenizer.name_or_path!r} fails ({type(error).__name__}: "
+                f"{said}); use another template or template_kwargs, or is_chat=False"
+            ) from error
+
+
+def _with_date(template: str, day: Any) -> str:
+    """Return a template that prints a date instead of today's date. `day`: such as "2026-01-31". None: today."""
+    if day is None:
+        return template
+    try:
+        fixed = date.fromisoformat(day)
+    except (TypeError, ValueError) as error:
+        raise UserError(f"template_kwargs {DATE}={day!r} must be a date, such as 2026-01-31") from error
+    return _DATE_CALL.sub(lambda call: repr(fixed.strftime(call[1] or call[2])), template)
