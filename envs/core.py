@@ -8,6 +8,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import groupby
+from operator import attrgetter
 from typing import Any, ClassVar, Literal, NamedTuple, SupportsFloat, TypeAlias, get_args
 
 import numpy as np
@@ -70,8 +72,14 @@ def messages_of(observation: str) -> tuple[Message, ...]:
 
 
 def as_chat(messages: Iterable[Message]) -> list[dict[str, str]]:
-    """Convert messages to a list of dicts in the format of OpenAI's chat completions API."""
-    return [{"role": message.role, "content": message.content} for message in messages]
+    """Convert messages to a list of dicts in the format of OpenAI's chat completions API.
+
+    Neighboring messages of one role are joined by an empty line, because many servers and chat templates refuse them.
+    """
+    return [
+        {"role": role, "content": "\n\n".join(message.content for message in neighbors)}
+        for role, neighbors in groupby(messages, key=attrgetter("role"))
+    ]
 
 
 def answer_in(reply: str) -> str:

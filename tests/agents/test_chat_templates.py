@@ -10,7 +10,7 @@ from chat_templates import FAMILIES, tokenizer_for
 from collm.agents.core import Completion
 from collm.agents.encoding import Encoder, TokenRecord
 from collm.envs import Message, Transcript, make, specs
-from collm.envs.core import answer_in, as_chat
+from collm.envs.core import answer_in
 from collm.envs.spaces import movers_of
 
 DAY = date(2026, 1, 31)
@@ -39,8 +39,9 @@ def template_ids(name, messages):
     template = re.sub(
         r"strftime_now\((.*?)\)", lambda call: repr(DAY.strftime(call[1].strip("'"))), tokenizer.chat_template
     )
+    chat = [{"role": message.role, "content": message.content} for message in messages]
     kwargs = {"chat_template": template, "add_generation_prompt": True, "return_dict": True}
-    return tokenizer.apply_chat_template(as_chat(messages), **kwargs, **FAMILIES[name].template_kwargs)["input_ids"]
+    return tokenizer.apply_chat_template(chat, **kwargs, **FAMILIES[name].template_kwargs)["input_ids"]
 
 
 def ids_of(name, text):

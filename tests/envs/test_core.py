@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from replies import begun, references, rewards_of
 
 from collm.envs import Message, OpenText, Outcome, TextParallelEnv, Transcript, make, messages_of, specs
-from collm.envs.core import answer_in
+from collm.envs.core import answer_in, as_chat
 
 messages = st.lists(st.builds(Message, st.sampled_from(["user", "assistant"]), st.text(max_size=9)), max_size=4)
 
@@ -117,8 +117,17 @@ def test_replies_are_cut_and_cleaned_and_thoughts_are_not_played():
         assert answer_in(f"{draft}plain") == "plain"
     assert answer_in("a draft</think>\nplain") == "\nplain"
     for tag in ("\n<think>broken off", "</think>", ""):
-        assert answer_in(tag) == ""
+        assert answer_in(tag) == answer_in(f"<think>first</think>{tag}") == ""
     assert answer_in("the tag <think> in a sentence") == "the tag <think> in a sentence"
+
+
+def test_chats_join_neighboring_messages_of_one_role():
+    history = [Message("system", "a"), Message("user", "b"), Message("user", "c"), Message("assistant", "d")]
+    assert [*map(tuple, map(dict.values, as_chat(history)))] == [
+        ("system", "a"),
+        ("user", "b\n\nc"),
+        ("assistant", "d"),
+    ]
     thoughts = "<think>" + 30 * "x" + "</think>"
     observations, rewards, *_, infos = step(started(max_action_length=20), f"{thoughts}123", "12345")
     assert rewards["left_0"] == 8.0
