@@ -1,21 +1,27 @@
-"""Selection of LoRA adapters: one for a whole forward pass, or one for each row of a batch."""
+"""LoRA adapters: weights, files, and selection for a whole forward pass or for each row of a batch."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 from typing import cast
 
 import torch
-from peft import PeftModel
+from peft import PeftModel, get_peft_model_state_dict
 from peft.tuners.lora import Linear as LoraLinear
 from peft.tuners.tuners_utils import BaseTunerLayer
+from peft.utils import SAFETENSORS_WEIGHTS_NAME
 from peft.utils.other import AuxiliaryTrainingWrapper
+from safetensors.torch import save_file
 from torch import Tensor, nn
 from torch.nn import functional
 from transformers import PreTrainedModel
 
 from ..batching import sent
+
+REFERENCE = "collm_reference"  # name of the frozen copy of a saved adapter that training continues
 
 
 def check_adapter(model: PreTrainedModel | PeftModel, name: str | None) -> None:
@@ -46,6 +52,26 @@ def active_adapter(model: PreTrainedModel | PeftModel, name: str | None) -> Iter
         model.set_adapter(previous)
         for weight, flag in is_trained:
             weight.requires_grad_(flag)
+
+
+def adapter_weights(model: nn.Module, name: str) -> dict[str, nn.Parameter]:
+    """Return an adapter's weights. The keys are those of peft's files, which do not contain the adapter's name."""
+    weights: dict[str, nn.Parameter] = get_peft_model_state_dict(
+        model, dict(model.named_parameters()), name, save_embedding_layers=False
+    )
+    return weights
+
+
+def save_adapter(model: PeftModel, name: str, folder: Path) -> None:
+    """Write an adapter into a folder in peft's format. `PeftModel.save_pretrained` needs a folder of the same name."""
+    folder.mkdir(parents=True, exist_ok=True)
+    weights = {key: weight.detach().cpu().contiguous() for key, weight in adapter_weights(model, name).items()}
+    num_own = sum(f".{name}." in f"{path}." for path, _ in model.named_parameters())
+    assert len(weights) == num_own, f"{len(weights)} of {num_own} weights of the adapter {name!r} would be saved"
+    save_file(weights, folder / SAFETENSORS_WEIGHTS_NAME, metadata={"format": "pt"})
+    settings = copy.copy(model.peft_config[name])
+    settings.inference_mode = True
+    settings.save_pretrained(str(folder))
 
 
 class AdapterBank:

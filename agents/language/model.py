@@ -14,7 +14,7 @@ from torch.distributed.device_mesh import DeviceMesh
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..config import HistoryTokens
-from ..decoding.adapters import active_adapter
+from ..decoding.adapters import REFERENCE, active_adapter
 from ..decoding.base import base_of
 from ..decoding.decoder import Decoder
 from ..decoding.samples import Generator
@@ -130,8 +130,8 @@ class LanguageModel:
     @contextmanager
     def passing(self, adapter: str | None) -> Iterator[None]:
         """Context manager for a forward pass with autocast and one active adapter (None: without adapters)."""
-        if adapter is None:
-            with active_adapter(self.model, None), self.autocast():
+        if adapter in (None, REFERENCE):
+            with active_adapter(self.model, adapter), self.autocast():
                 yield
             return
         assert isinstance(self.model, PeftModel)

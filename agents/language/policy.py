@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
@@ -13,9 +14,11 @@ from pathlib import Path
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from peft import PeftModel
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh
+from transformers import GenerationConfig
 
 from ..._errors import UserError
 from ..batching import sent
@@ -31,6 +34,7 @@ from ..core import (
     Workplace,
     largest,
 )
+from ..decoding.adapters import REFERENCE, adapter_weights, save_adapter
 from ..decoding.base import keep_in
 from ..decoding.samples import Prompt
 from ..decoding.sampling import Sampling
@@ -194,8 +198,7 @@ class LanguagePolicy(TrainablePolicy):
 
     def _own(self, model: nn.Module) -> dict[str, nn.Parameter]:
         """Return the weights of a model that belong to this policy: all weights, or the adapter's weights."""
-        named = model.named_parameters()
-        return {name: weight for name, weight in named if self.adapter is None or f".{self.adapter}." in name}
+        return dict(model.named_parameters()) if self.adapter is None else adapter_weights(model, self.adapter)
 
     def evaluate(self, tracks: Sequence[Sequence[Completion]]) -> Evaluation:
         rows = [row for track in tracks for row in rows_of(track)]
@@ -257,7 +260,7 @@ class LanguagePolicy(TrainablePolicy):
         twin.value_head = None
         twin.sampling = replace(self.sampling, learns_filtered=False)  # unfiltered: no probability is 0
         if self.adapter is not None:
-            twin.adapter = None
+            twin.adapter = REFERENCE if REFERENCE in self.language_model.model.peft_config else None
             return twin
         # With sharded weights and vLLM servers, no rank has all weights, so every rank gathers them.
         shards = self.language_model.shards
@@ -282,6 +285,8 @@ class LanguagePolicy(TrainablePolicy):
         return state
 
     def load_state_dict(self, state: dict[str, Tensor]) -> None:
+        if self.adapter is not None:  # older checkpoints have the agent's name in the names of weights
+            state = {re.sub(r"(\.lora_(?:A|B))\..+(\.weight)$", r"\1\2", name): value for name, value in state.items()}
         give(self._weights(), state, "model.")
         if self.value_head is not None:
             prefix = "value_head."
@@ -295,18 +300,16 @@ class LanguagePolicy(TrainablePolicy):
         directory.mkdir(parents=True, exist_ok=True)
         model = self.language_model.model
         if self.adapter is not None:
-            # peft saves an adapter to a subfolder with the adapter's name, unless the name is "default".
-            if directory.name != self.adapter:
-                raise ValueError(f"the adapter {self.adapter!r} needs a folder with the same name, not {directory}")
-            model.save_pretrained(str(directory.parent), selected_adapters=[self.adapter])
-            # peft writes a set, whose order varies, but equal runs must write equal files.
-            file = directory / ADAPTER_CONFIG_FILE
-            config = json.loads(file.read_text(encoding="utf-8"))
-            if isinstance(config["target_modules"], list):
-                config["target_modules"].sort()
-            file.write_text(json.dumps(config, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+            assert isinstance(model, PeftModel)
+            save_adapter(model, self.adapter, directory)
         else:
             model.save_pretrained(str(directory))
+        # The checkpoint's penalties are left out. top_k=0 is needed, because transformers would otherwise use 50.
+        checkpoint = self.language_model.base.generation_config
+        ids = {name: getattr(checkpoint, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
+        sampling = {name: getattr(self.sampling, name) for name in ("temperature", "top_k", "top_p")}
+        generation = GenerationConfig(do_sample=True, max_new_tokens=self.max_new_tokens, **sampling, **ids)
+        generation.save_pretrained(directory)
         self.language_model.encoder.tokenizer.save_pretrained(directory)
         if self.value_head is not None:
             save_file(self.value_head.state_dict(), directory / VALUE_HEAD_FILE)

@@ -27,7 +27,7 @@ from transformers import PreTrainedModel
 
 from ..batching import default_max_tokens, micro_batches
 from ..core import NO_TOKENS, Processes
-from ..decoding.adapters import active_adapter, check_adapter
+from ..decoding.adapters import active_adapter, check_adapter, save_adapter
 from ..decoding.base import base_of
 from ..decoding.samples import Prompt, Sample
 from ..decoding.sampling import Sampling
@@ -222,7 +222,7 @@ class VLLMServer:
                 self._folder = temporary_folder(self)
             name = self._new_name(adapter)
             folder = self._folder / name
-            self._model.save_pretrained(str(folder), selected_adapters=[adapter])
+            save_adapter(self._model, adapter, folder)
             if adapter in self._adapters:
                 shutil.rmtree(self._adapters[adapter][1])
             self._adapters[adapter] = name, folder
@@ -254,8 +254,7 @@ class VLLMServer:
             name, folder = self._adapters[adapter]
             if name in replica.adapters:
                 continue
-            inner = folder / adapter  # peft writes an adapter that is not named "default" into a subfolder
-            replica.client.load_adapter(name, str(inner if inner.is_dir() else folder))
+            replica.client.load_adapter(name, str(folder))
             replica.adapters.add(name)
             for old in [each for each in replica.adapters if each.rpartition("-")[0] == name.rpartition("-")[0]]:
                 if old != name:
