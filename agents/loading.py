@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -14,19 +12,32 @@ from typing import Any
 import torch
 from huggingface_hub import try_to_load_from_cache
 from huggingface_hub.constants import HF_HUB_OFFLINE
-from peft import LoraConfig, PeftModel, get_peft_model
+from peft import LoraConfig, PeftModel, TaskType, get_peft_model
+from torch import nn
 from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers.pytorch_utils import Conv1D
 
 from .._errors import UserError
 from .._json import explained_content, read_json
 from .config import ALL_LINEAR, MAX_NEW_TOKENS, TINY, ModelConfig
+from .decoding.adapters import REFERENCE
 from .decoding.sampling import Sampling
 from .decoding.steps.graph_steps import check_graphs
 from .encoding import Encoder
 from .language.chat import chat_spec
 from .language.model import LanguageModel
-from .language.model_files import check_language_model, check_loaded, model_config, reason, tokenizer_of
+from .language.model_files import (
+    GGUF,
+    WEIGHTS,
+    adapter_settings,
+    check_language_model,
+    model_config,
+    reason,
+    tokenizer_of,
+    unusual_setting,
+)
 from .language.policy import SETTINGS_FILE, LanguagePolicy
+from .language.pretrained import load_adapter, load_model, quiet_peft
 from .registry import PolicySpec, registered_policy
 from .tiny import STARTS, TINY_DIRECTORY
 from .vllm.client import VLLMClient
@@ -59,8 +70,8 @@ def check_models(config: ModelConfig, num_agents: int) -> None:
             check_graphs(device_named(device))
     for name in dict.fromkeys(config.names(num_agents)):
         _encoder(config, name)
-        if config.weights == "adapters" and ALL_LINEAR not in config.lora_target_modules:
-            _check_target_modules(config, name)
+        if config.weights == "adapters":
+            _check_adapter(config, name)
 
 
 def check_servers(config: ModelConfig, num_agents: int, *, learns: bool) -> None:
@@ -126,18 +137,29 @@ def prepare_cuda() -> None:
 
 
 def model_folder(name: str) -> Path | None:
-    """Return the folder of a model, or None for a hub name. Raise `FileNotFoundError` for other names."""
+    """Return the folder or GGUF file of a model, or None for a hub name. Raise `FileNotFoundError` for other names."""
     folder = TINY_DIRECTORY if name == TINY else STARTS.get(name, Path(name))
     if folder.is_dir():
-        if not any((folder / file).is_file() for file in ("config.json", "adapter_config.json")):
+        has_config = (folder / "config.json").is_file()
+        if (folder / "adapter_config.json").is_file() or (has_config and any(map(any, map(folder.glob, WEIGHTS)))):
+            return folder
+        files = sorted(file for file in folder.iterdir() if file.suffix.lower() == GGUF)
+        if len(files) > 1:
+            names = ", ".join(file.name for file in files)
+            raise UserError(f"{folder} contains {len(files)} GGUF files ({names}); name one, such as {files[0]}")
+        if not files and not has_config:
             raise FileNotFoundError(f"{folder} contains no model: it has no config.json; give a save_pretrained folder")
+        return files[0] if files else folder
+    if folder.is_file() and folder.suffix.lower() == GGUF:
         return folder
-    looks_like_path = name.startswith((".", "/", "~")) or name.count("/") > 1 or "/" not in name
+    looks_like_path = name.startswith((".", "/", "~")) or name.endswith(GGUF) or name.count("/") != 1
     if looks_like_path and "/" not in name:
         # Hub names without an owner ("gpt2") are accepted only if the cache has the model; other names may be typos.
         looks_like_path = not isinstance(try_to_load_from_cache(name, "config.json"), str)
     if looks_like_path:
-        raise FileNotFoundError(f"there is no model folder {name!r}; give a folder, a hub name owner/name, or 'tiny'")
+        raise FileNotFoundError(
+            f"there is no model folder {name!r}; give a folder, a GGUF file, a hub name owner/name, or 'tiny'"
+        )
     if HF_HUB_OFFLINE and not isinstance(try_to_load_from_cache(name, "config.json"), str):
         raise FileNotFoundError(
             f"the model {name!r} is not in the hub's cache, and HF_HUB_OFFLINE={os.environ.get('HF_HUB_OFFLINE')} "
@@ -147,7 +169,7 @@ def model_folder(name: str) -> Path | None:
 
 
 def where_of(name: str) -> Path | str:
-    """Return a model's folder or hub name, for `from_pretrained`."""
+    """Return a model's folder, GGUF file or hub name, for `load_model`."""
     return model_folder(name) or name
 
 
@@ -199,29 +221,32 @@ def load_policies(
         config = replace(config, device=devices[0])
         if config.weights == "shared":
             return dict.fromkeys(agents, policy(load_language_model(config, names[0], servers=servers[0]), names[0]))
-        common = load_language_model(config, names[0], adapters=agents, servers=servers[0])
-        return {agent: policy(common, names[0], adapter=agent) for agent in agents}
+        # These names differ from all names of layers, which agents may have. peft would confuse them.
+        adapters = {agent: f"collm_{number}" for number, agent in enumerate(agents)}
+        common = load_language_model(config, names[0], adapters=list(adapters.values()), servers=servers[0])
+        return {agent: policy(common, names[0], adapter=adapter) for agent, adapter in adapters.items()}
 
 
 def load_language_model(
     config: ModelConfig, name: str, adapters: Sequence[str] = (), *, servers: Sequence[str] = ()
 ) -> LanguageModel:
-    """Load one model with its tokenizer, and add a new adapter for each name in `adapters`."""
+    """Load a model with its tokenizer. Each name in `adapters` becomes a new adapter or a copy of a saved one."""
     where = where_of(name)
     compute = None if config.compute_dtype == "float32" else getattr(torch, config.compute_dtype)
+    saved = adapter_settings(where) if adapters else None
     # Trainable weights are float32; a frozen base model with adapters has the compute data type.
     dtype = compute if adapters and compute is not None else torch.float32
-    load: Any = AutoModelForCausalLM.from_pretrained
-    try:
-        loaded, found = load(where, dtype=dtype, output_loading_info=True, trust_remote_code=False)
-    except Exception as error:  # transformers can raise any exception for malformed files
-        raise UserError(f"the model {name!r} cannot be loaded: {reason(error)}") from error
-    check_loaded(name, loaded, found["missing_keys"])
-    model = loaded.to(device_named(config.device))
-    tokenizer = tokenizer_of(where, loaded.config)
+    model = load_model(where if saved is None else saved["base_model_name_or_path"], dtype=dtype)
+    model = model.to(device_named(config.device))
+    tokenizer = tokenizer_of(where, model.config)
     if adapters:
         model = with_adapters(
-            model, adapters, config.lora_rank, alpha=config.lora_alpha, target_modules=config.lora_target_modules
+            model,
+            adapters if saved is None else [*adapters, REFERENCE],
+            config.lora_rank,
+            alpha=config.lora_alpha,
+            target_modules=config.lora_target_modules,
+            saved=None if saved is None else where,
         )
     serving = Serving(addresses=tuple(servers), keeps_logprobs=config.server_logprobs == "server")
     return LanguageModel(
@@ -249,10 +274,9 @@ def load_team(directory: Path, agents: Sequence[str], *, device: str = "auto") -
         with explained_content(folder / SETTINGS_FILE):
             settings = {name: saved[name] for name in ("is_chat", "template_kwargs", "max_new_tokens", "compute_dtype")}
             sampling = {name: saved["sampling"][name] for name in ("temperature", "top_p", "top_k", "learns_filtered")}
-            history_tokens = saved.get("history_tokens", "extended")  # older folders lack it
-            config = ModelConfig(
-                model=str(folder), device=device, history_tokens=history_tokens, **settings, **sampling
-            )
+            settings["history_tokens"] = saved.get("history_tokens", "extended")  # older folders lack it
+            weights: Any = "own" if adapter_settings(folder) is None else "adapters"
+            config = ModelConfig(model=str(folder), weights=weights, device=device, **settings, **sampling)
         policies |= load_policies(config, [agent])
     return policies
 
@@ -264,8 +288,12 @@ def with_adapters(
     *,
     alpha: int | None = None,
     target_modules: Sequence[str] = (ALL_LINEAR,),
+    saved: Path | str | None = None,
 ) -> PeftModel:
-    """Freeze a model and add a LoRA adapter (arXiv:2106.09685) per name. Other arguments: see `ModelConfig`."""
+    """Freeze a model and add a LoRA adapter (arXiv:2106.09685) per name.
+
+    `saved` is the folder of an adapter, which each new adapter copies. Other arguments: see `ModelConfig`.
+    """
     modules = list(target_modules)
     lora = LoraConfig(
         r=rank,
@@ -273,17 +301,23 @@ def with_adapters(
         target_modules=ALL_LINEAR if modules == [ALL_LINEAR] else modules,
         task_type="CAUSAL_LM",
     )
-    first, *others = adapters
-    with peft_of_old_names():
-        try:
-            adapted = get_peft_model(model, lora, adapter_name=first)
-        except ValueError as error:  # the error message contains the missing layers
-            raise UserError(f"lora_target_modules: {reason(error)}") from error
-    for adapter in others:
-        adapted.add_adapter(adapter, lora)
-    of_adapters: Any = adapted.peft_config
-    for settings in of_adapters.values():
-        settings.target_modules = sorted(settings.target_modules)  # peft saves a set, whose order varies
+    adapted: Any = model
+    if saved is not None:
+        for adapter in adapters:
+            adapted = load_adapter(adapted, saved, adapter)
+    else:
+        with quiet_peft():
+            try:
+                adapted = get_peft_model(model, lora, adapters[0])
+            except ValueError as error:  # the error message contains the missing layers
+                raise UserError(f"lora_target_modules: {reason(error)}") from error
+            for adapter in adapters[1:]:
+                adapted.add_adapter(adapter, lora)
+    for settings in adapted.peft_config.values():
+        settings.base_model_name_or_path = model.name_or_path
+        settings.task_type, settings.auto_mapping = TaskType.CAUSAL_LM, None
+        if isinstance(settings.target_modules, set):
+            settings.target_modules = sorted(settings.target_modules)  # peft saves a set, whose order varies
     for name, weight in adapted.named_parameters():
         if "lora_" in name:
             weight.data = weight.data.float()  # trainable weights are float32
@@ -291,32 +325,47 @@ def with_adapters(
     return adapted
 
 
-@contextmanager
-def peft_of_old_names() -> Iterator[None]:
-    """Ignore the deprecation warning of transformers 5.23 about an old name that peft 0.21 uses."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="`is_gradient_checkpointing` is deprecated", category=FutureWarning)
-        yield
+def start_lines(config: ModelConfig) -> list[str]:
+    """Return a line for each model that is an adapter. The line says how training starts from this adapter."""
+    start = "each agent continues a copy of it" if config.weights == "adapters" else "it is merged into its base model"
+    names = [name for name in dict.fromkeys(map(str.strip, config.model.split(","))) if named_policy(name) is None]
+    return [f"the model {name!r} is an adapter: {start}" for name in names if adapter_settings(where_of(name))]
+
+
+def _check_adapter(config: ModelConfig, name: str) -> None:
+    """Raise `UserError` if a saved adapter cannot be continued, or layers for new adapters are missing."""
+    settings = adapter_settings(where_of(name))
+    if settings is None:
+        return None if list(config.lora_target_modules) == [ALL_LINEAR] else _check_target_modules(config, name)
+    if unusual := unusual_setting({**settings, "auto_mapping": None}):  # auto_mapping: adapters without a task
+        raise UserError(f"the adapter {name!r} has {unusual} and cannot be continued; merge it by weights='own'")
+    for setting, field in (("lora_rank", "r"), ("lora_alpha", "lora_alpha"), ("lora_target_modules", "target_modules")):
+        value, old = getattr(config, setting), settings.get(field)
+        is_equal = value == old if isinstance(value, int) else isinstance(old, list) and set(value) == set(old)
+        if value not in (getattr(ModelConfig, setting), [ALL_LINEAR]) and not is_equal:
+            raise UserError(f"{setting}={value} contradicts the adapter {name!r} with {field}={old}; omit {setting}")
 
 
 def _check_target_modules(config: ModelConfig, name: str) -> None:
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(model_config(where_of(name)), trust_remote_code=False)
-    layers = {module.rpartition(".")[2]: layer for module, layer in model.named_modules()}
+    layers = dict(model.named_modules())
+    usable = [path for path, layer in layers.items() if isinstance(layer, (nn.Linear, nn.Embedding, Conv1D))]
     for wanted in config.lora_target_modules:
-        if wanted.rpartition(".")[2] not in layers:
-            linear = [each for each, layer in layers.items() if isinstance(layer, torch.nn.Linear)]
+        paths = [path for path in layers if f".{path}".endswith(f".{wanted}")]
+        if not paths or not set(paths) <= set(usable):
+            names = sorted({path.rpartition(".")[2] for path in usable})
             raise UserError(
-                f"the model {name!r} has no layer {wanted!r} for lora_target_modules; its linear layers are "
-                f"{', '.join(sorted(linear))}"
+                f"the model {name!r} has no layer {wanted!r} for lora_target_modules; use {ALL_LINEAR} alone, or names "
+                f"of {', '.join(names)}"
             )
 
 
 def _encoder(config: ModelConfig, name: str) -> Encoder:
     """Check a model's files, without loading weights, and return the model's encoder."""
     where = where_of(name)
-    settings = check_language_model(where)
+    tokenizer = tokenizer_of(where, check_language_model(where))
     try:
-        return Encoder(tokenizer_of(where, settings), is_chat=config.is_chat, template_kwargs=config.template_kwargs)
+        return Encoder(tokenizer, is_chat=config.is_chat, template_kwargs=config.template_kwargs)
     except ValueError as error:
         raise UserError(f"the model {name!r}: {error}") from error

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from peft import LoraConfig
 from safetensors import SafetensorError, safe_open
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
 from transformers.models.auto.modeling_auto import (
@@ -14,33 +15,69 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_MASKED_LM_MAPPING,
     MODEL_MAPPING,
 )
+from transformers.utils.peft_utils import find_adapter_config_file
 
 from ..._errors import UserError
+from ..._extras import require
 from ..._json import read_json, refuse_device
 
 _CUSTOM_CODE = "{} needs custom Python code (auto_map), which is never run; use a model whose code is in transformers"
 WEIGHTS = ("*.safetensors", "*.bin", "*.bin.index.json", "*.safetensors.index.json")
+GGUF = ".gguf"
+_LORA_SETTINGS = set(
+    "alpha_pattern base_model_name_or_path fan_in_fan_out inference_mode layers_pattern layers_to_transform lora_alpha "
+    "lora_dropout peft_version r rank_pattern target_modules task_type use_rslora".split()
+)
+"""Settings of peft that a LoRA adapter of a policy may have. All others must have peft's defaults."""
+
+
+def source_of(name: str | Path) -> tuple[str, dict[str, str]]:
+    """Return the arguments of `from_pretrained`: the folder or hub name, and `gguf_file` for a GGUF file."""
+    path = Path(name)
+    if path.suffix.lower() != GGUF:
+        return str(name), {}
+    require("gguf")
+    return str(path.parent), {"gguf_file": path.name}
+
+
+def adapter_settings(name: str | Path) -> dict[str, Any] | None:
+    """Return the settings of an adapter of peft. None: the model is not an adapter. Raise `UserError` if unsafe."""
+    file = None if Path(name).is_file() else find_adapter_config_file(str(name))
+    if file is None:
+        return None
+    settings = read_json(Path(file))
+    if settings.get("megatron_config"):
+        raise UserError(f"{file} sets megatron_config, for which peft would import code; remove this setting")
+    base = settings.get("base_model_name_or_path")
+    if not isinstance(base, str) or not base:
+        raise UserError(f"{file} has no base_model_name_or_path; save the adapter again with its base model")
+    if (Path(base) / "adapter_config.json").is_file():
+        raise UserError(f"{file} names the base model {base!r}, which is itself an adapter; merge that adapter first")
+    return settings
+
+
+def unusual_setting(settings: Mapping[str, Any]) -> str | None:
+    """Return the first setting that a LoRA adapter of a policy may not have, as "name=value". None: there is none."""
+    usual = {**LoraConfig().to_dict(), "peft_type": "LORA"}
+    for name, value in {"peft_type": None, **settings}.items():  # the type first
+        if name not in _LORA_SETTINGS and value and value != usual.get(name):
+            return f"{name}={value!r}"[:100]
+    return None
 
 
 def model_config(name: str | Path) -> PreTrainedConfig:
     """Load the configuration of a model, or of an adapter's base model. Raise `UserError` if malformed or unsafe."""
-    adapter = Path(name) / "adapter_config.json"
-    if adapter.is_file():
-        settings = read_json(adapter)
-        if settings.get("megatron_config"):
-            raise UserError(f"{adapter} sets megatron_config, for which peft would import code; remove this setting")
-        if not (Path(name) / "config.json").is_file():
-            base = settings.get("base_model_name_or_path")
-            if not isinstance(base, str) or not base or Path(base).absolute() == Path(name).absolute():
-                raise UserError(f"{adapter} has no base_model_name_or_path; save the adapter again with its base model")
-            return model_config(base)
+    settings = adapter_settings(name)
+    if settings is not None:
+        return model_config(settings["base_model_name_or_path"])
+    place, options = source_of(name)
     found: dict[str, Any] = {}
     if (Path(name) / "config.json").is_file():
         found = read_json(Path(name) / "config.json")  # unlike transformers, `read_json` reports the line of an error
         if {"algorithm", "env"} <= found.keys():
             raise UserError(f"{name} is a run folder, not a model; its models are in {Path(name) / 'agents'}")
     try:
-        config: PreTrainedConfig = AutoConfig.from_pretrained(name, trust_remote_code=False)
+        config: PreTrainedConfig = AutoConfig.from_pretrained(place, trust_remote_code=False, **options)
     except Exception as error:  # transformers can raise any exception for malformed files
         if "auto_map" in found:
             raise UserError(_CUSTOM_CODE.format(f"the model {str(name)!r}")) from error
@@ -107,8 +144,11 @@ def tokenizer_of(name: str | Path, config: PreTrainedConfig) -> PreTrainedTokeni
     """Load a tokenizer. Raise `UserError` if the tokenizer is malformed or has more tokens than the model."""
     files = [Path(name) / file for file in ("tokenizer.json", "tokenizer_config.json")]
     found = {file.name: read_json(file) for file in files if file.is_file()}
+    if not found and (settings := adapter_settings(name)) is not None:  # peft saves adapters without a tokenizer
+        return tokenizer_of(settings["base_model_name_or_path"], config)
+    place, options = source_of(name)
     try:
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(name, trust_remote_code=False)
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(place, trust_remote_code=False, **options)
         tokenizer("a")  # raises an error if settings have a wrong type
     except Exception as error:  # the Rust library raises Exception
         if "auto_map" in found.get("tokenizer_config.json", {}):
@@ -117,14 +157,21 @@ def tokenizer_of(name: str | Path, config: PreTrainedConfig) -> PreTrainedTokeni
             f"the tokenizer of the model {str(name)!r} cannot be read: {reason(error)}; save the tokenizer into the "
             "model's folder (tokenizer.save_pretrained)"
         ) from error
-    size = getattr(config.get_text_config(), "vocab_size", None)
+    text = config.get_text_config()
+    size = getattr(text, "vocab_size", None)
     if tokenizer.vocab_size == 0:
         raise UserError(f"the tokenizer of the model {str(name)!r} is empty; save a complete tokenizer into its folder")
-    if size is not None and tokenizer.vocab_size > size:
-        raise UserError(
-            f"the tokenizer of the model {str(name)!r} has {tokenizer.vocab_size} tokens, but the model has {size}; "
-            "use the tokenizer with which the model was trained"
-        )
+    token, last = max(tokenizer.get_vocab().items(), key=lambda item: item[1])
+    ids = {f"the id of {token!r}": [last]}
+    for setting in ("pad_token_id", "bos_token_id", "eos_token_id"):
+        value = getattr(text, setting, None)
+        ids[setting] = value if isinstance(value, list) else [value or 0]
+    for named, values in ids.items():
+        if size is not None and (index := max(values, default=0)) >= size:
+            raise UserError(
+                f"the model {str(name)!r} has embeddings for {size} tokens, but {named} is {index}; correct it, or "
+                f"call model.resize_token_embeddings({index + 1}) and save the model again"
+            )
     return tokenizer
 
 
@@ -152,7 +199,7 @@ def reason(error: Exception) -> str:
 def _check_weights(name: str | Path) -> int | None:
     """Check that weight files are complete, and return the number of their tensors. None: unknown."""
     folder = Path(name)
-    if not folder.is_dir():  # hub name
+    if not folder.is_dir():  # hub name or GGUF file
         return None
     if not any(file.name != "value_head.safetensors" for pattern in WEIGHTS for file in folder.glob(pattern)):
         raise UserError(f"{folder} contains no weights (model.safetensors); give a folder saved by save_pretrained")

@@ -305,8 +305,8 @@ class LanguagePolicy(TrainablePolicy):
         else:
             model.save_pretrained(str(directory))
         # The checkpoint's penalties are left out. top_k=0 is needed, because transformers would otherwise use 50.
-        checkpoint = self.language_model.base.generation_config
-        ids = {name: getattr(checkpoint, name) for name in ("bos_token_id", "eos_token_id", "pad_token_id")}
+        checkpoint, ends = self.language_model.base.generation_config, sorted(self.language_model.encoder.stop_ids)
+        ids = {"bos_token_id": checkpoint.bos_token_id, "pad_token_id": checkpoint.pad_token_id, "eos_token_id": ends}
         sampling = {name: getattr(self.sampling, name) for name in ("temperature", "top_k", "top_p")}
         generation = GenerationConfig(do_sample=True, max_new_tokens=self.max_new_tokens, **sampling, **ids)
         generation.save_pretrained(directory)

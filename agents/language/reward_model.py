@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, nn
 from transformers import (
     AutoModelForSequenceClassification,
-    AutoTokenizer,
     LlamaForSequenceClassification,
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
 
 from .heads import keep_head_precise
+from .model_files import tokenizer_of
+from .pretrained import load_model
 from .shape import small_config
 
 
@@ -54,10 +54,8 @@ class RewardModel:
         cls, name: str | Path, device: torch.device | str = "cpu", compute_dtype: torch.dtype | None = None
     ) -> RewardModel:
         """Load a reward model with fp32 weights from a folder, or by a name on the Hugging Face hub."""
-        loaded: Any = AutoModelForSequenceClassification.from_pretrained(
-            name, dtype=torch.float32, num_labels=1, trust_remote_code=False
-        )
-        return cls(loaded.to(device), AutoTokenizer.from_pretrained(name, trust_remote_code=False), compute_dtype)
+        loaded = load_model(name, AutoModelForSequenceClassification, num_labels=1)
+        return cls(loaded.to(device), tokenizer_of(name, loaded.config), compute_dtype)
 
     @classmethod
     def small(

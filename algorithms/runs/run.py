@@ -135,7 +135,7 @@ def run_prepared(
         if resume and start is None:
             start = StartingWeights.kept_in(directory)
         # 2. Make the trainer, and the collector of evaluations.
-        for line in experiment.without_effect() if group.is_writer else ():
+        for line in experiment.notices() if group.is_writer else ():
             on_notice(line)
         trainer = experiment.make_trainer(
             policies=policies, critics=critics, reward_processor=reward_processor, start=start

@@ -59,9 +59,10 @@ def run(args: Sequence[str]) -> None:
             raise UserError(f"{arguments.demonstration} returned an agent without replies (role 'assistant')")
 
     import torch  # late imports: help needs no torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
 
     from ...agents.language.imitation import imitate, save
+    from ...agents.language.model_files import tokenizer_of
+    from ...agents.language.pretrained import load_model
     from ...agents.loading import where_of
 
     def on_update(update: int, loss: float) -> None:
@@ -70,8 +71,8 @@ def run(args: Sequence[str]) -> None:
 
     with refusals():
         where = where_of(arguments.model)
-        model = AutoModelForCausalLM.from_pretrained(where, dtype=torch.float32)
-        tokenizer = AutoTokenizer.from_pretrained(where)
+        model = load_model(where)
+        tokenizer = tokenizer_of(where, model.config)
     torch.set_num_threads(1)  # more threads change the order of sums, and so the weights
     imitate(
         model,

@@ -140,7 +140,7 @@ def print_plan(experiment: Experiment, arguments: TrainArguments[Any], given: Gi
     tables["env_kwargs"] = {**given.env_kwargs, **keyword_arguments(arguments.env_kwargs)}
     lines.append(toml({**first, **own, **filled(arguments.logging), **tables}))
     if group.is_writer:
-        for line in experiment.without_effect():
+        for line in experiment.notices():
             print(line, file=sys.stderr)
         print(*lines, sep="\n", end="")
     if not plan["fits"]:

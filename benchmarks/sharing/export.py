@@ -28,10 +28,11 @@ PACKAGES = ("collm", "torch", "transformers", "peft")
 EXAMPLE = """import collm
 import torch
 from collm.agents.encoding import Encoder
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, GenerationConfig
 
 model = AutoModelForCausalLM.from_pretrained({name!r})  # needs peft if the folder contains an adapter
 tokenizer = AutoTokenizer.from_pretrained({name!r})
+model.generation_config = GenerationConfig.from_pretrained({name!r})  # samples as in training
 observations, infos = collm.make({env!r}, **{env_kwargs}).reset(seed=0)
 encoder = Encoder(tokenizer, is_chat={is_chat}, template_kwargs={template_kwargs})
 prompt, _ = encoder.prompt(observations[{agent!r}])
@@ -79,39 +80,27 @@ def export(folder: Path, target: Path, *, is_merged: bool) -> None:
     is_adapter = (folder / ADAPTER).is_file()
     if is_merged and not is_adapter:
         raise UserError(f"{folder} has a complete model and no adapter to merge; remove --merge")
-    shutil.copytree(folder, target, ignore=shutil.ignore_patterns(*OWN_FILES, *CODE_FILES), dirs_exist_ok=True)
-    if not is_adapter:
-        return
-    settings = read_json(target / ADAPTER)
-    base = settings.get("base_model_name_or_path")
-    if not isinstance(base, str):
-        raise UserError(
-            f"{folder / ADAPTER} has no base_model_name_or_path; save the adapter again with its base model"
-        )
-    if not is_merged:
-        if Path(base).is_dir():  # relative to the working directory of the run
-            settings["base_model_name_or_path"] = str(Path(base).resolve())
-            (target / ADAPTER).write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n")
-        return
-    import torch
-    from peft import PeftModel
-    from transformers import AutoModelForCausalLM
-    from transformers.utils import logging as transformers_logging
+    settings = read_json(folder / ADAPTER) if is_adapter else {}
+    base = Path(str(settings.get("base_model_name_or_path")))
+    if base.suffix.lower() == ".gguf" and not is_merged:
+        raise UserError(f"{folder} is an adapter of {base}, which peft cannot load; add --merge")
+    model = None
+    if is_merged:
+        from transformers.utils import logging as transformers_logging
 
-    from ...agents.language.model_files import check_language_model, reason
-    from ...agents.loading import peft_of_old_names
+        from ...agents.language.model_files import check_language_model
+        from ...agents.language.pretrained import load_model
 
-    transformers_logging.disable_progress_bar()
-    check_language_model(folder)
-    try:
-        loaded: Any = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32, trust_remote_code=False)
-        with peft_of_old_names():
-            merged: Any = PeftModel.from_pretrained(loaded, str(folder)).merge_and_unload()
-    except Exception as error:  # transformers and peft raise many types for invalid files
-        raise UserError(f"the adapter {folder} cannot be merged: {reason(error)}") from error
-    for file in target.glob("adapter_*"):
-        file.unlink()
-    merged.save_pretrained(str(target))
+        transformers_logging.disable_progress_bar()
+        check_language_model(folder)
+        model = load_model(folder)  # before files are written, because the adapter may not fit its base model
+    ignored = (*OWN_FILES, *CODE_FILES, *(("adapter_*",) if is_merged else ()))
+    shutil.copytree(folder, target, ignore=shutil.ignore_patterns(*ignored), dirs_exist_ok=True)
+    if model is not None:
+        model.save_pretrained(str(target))
+    elif base.is_dir():  # relative to the working directory of the run
+        settings["base_model_name_or_path"] = str(base.resolve())
+        (target / ADAPTER).write_text(json.dumps(settings, indent=2, sort_keys=True) + "\n")
 
 
 def without_code(folder: Path, target: Path) -> list[str]:

@@ -91,7 +91,7 @@ def write_upload(directory: Path, target: Path, repo: str, license_id: str | Non
     for agent, folder in folders.items():
         place, file = model / "agents" / agent, folder / ADAPTER
         base = str(read_json(file).get("base_model_name_or_path")) if file.is_file() else None
-        export(folder, place, is_merged=base is not None and Path(base).is_dir())
+        export(folder, place, is_merged=base is not None and Path(base).exists())
         without_code(folder, place)
         shutil.copyfile(folder / POLICY, place / POLICY)
     write_config(model, shared_config(directory))

@@ -23,7 +23,7 @@ from ....agents.chat_template import DATE
 from ....agents.config import CHAT, TINY, ModelConfig
 from ....agents.core import Policy, TrainablePolicy
 from ....agents.language.reward_model import RewardModel
-from ....agents.loading import chat_encoders, where_of
+from ....agents.loading import chat_encoders, start_lines, where_of
 from ....agents.numeric.config import NetworkConfig
 from ....agents.registry import PolicySpec, register_policy, registered_policy
 from ....envs.core import TextParallelEnv, declared_interests
@@ -147,9 +147,11 @@ class Experiment:
         with closing(self.make_env()) as env:
             return replace(self, config=self.make_algorithm().resolved(declared_interests(env)).config)
 
-    def without_effect(self) -> list[str]:
+    def notices(self) -> list[str]:
+        """Return lines about settings without effect, and about models that are adapters."""
         with closing(self.make_env()) as env:
-            return settings_without_effect(Setup(self.make_algorithm(), self.model, self.network, env, self.num_envs))
+            setup = Setup(self.make_algorithm(), self.model, self.network, env, self.num_envs)
+            return settings_without_effect(setup) + (start_lines(self.team_model) if writes_text(env) else [])
 
     def task(self) -> TrainingSize:
         with closing(self.make_env()) as env:

@@ -7,13 +7,15 @@ from copy import deepcopy
 from typing import Any, TypeAlias
 
 import torch
-from transformers import AutoModel, AutoTokenizer
+from transformers import AutoModel
 
 from ....agents.config import BAG_OF_WORDS
 from ....agents.core import Critic, FittedCritic, Policy, TrainablePolicy
 from ....agents.language.bag_of_words import BagOfWordsCritic, BagOfWordsPerAgent
 from ....agents.language.critics import ActorHead, TextCritic, add_lora
+from ....agents.language.model_files import tokenizer_of
 from ....agents.language.policy import LanguagePolicy
+from ....agents.language.pretrained import load_model
 from ....agents.loading import device_named, where_of
 from ....agents.numeric.config import NetworkConfig
 from ....agents.numeric.critics import NumericActorHead, NumericCritic
@@ -156,15 +158,14 @@ def text_critic(
             compute_dtype=model.compute_dtype,
         )
     where: Any = model.base.name_or_path if name == "actor" else where_of(name)
-    loaded: Any = AutoModel.from_pretrained(where, dtype=torch.float32, trust_remote_code=False)
-    backbone = loaded.to(device)
+    backbone = load_model(where, AutoModel).to(device)
     if config.critic_lora_rank is not None:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             add_lora(backbone, config.critic_lora_rank)
     return TextCritic(
         backbone,
-        AutoTokenizer.from_pretrained(where, trust_remote_code=False),
+        tokenizer_of(where, backbone.config),
         head_hidden_dim=hidden_dim,
         num_agents=num_agents,
         compute_dtype=model.compute_dtype,

@@ -13,12 +13,11 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
-from peft import LoraConfig
-
 from ...._errors import UserError
 from ...._json import explained_content, read_json
 from ...._settings import settings_of
 from ....agents.config import BAG_OF_WORDS, CHAT, TINY, ModelConfig
+from ....agents.language.model_files import GGUF, unusual_setting
 from ....agents.language.policy import ADAPTER_CONFIG_FILE
 from ....agents.numeric.config import NetworkConfig
 from ....agents.registry import registered_critic, registered_policy
@@ -38,9 +37,6 @@ HARMLESS = (
 )
 """Free-text settings that cannot refer to code, files or servers."""
 _CONFINED = ("auto", "A")  # values of isolation= that are not weaker than the default
-_OF_OWN_ADAPTERS = set(
-    "base_model_name_or_path inference_mode lora_alpha peft_version r target_modules task_type".split()
-)
 _BUILT_IN_MODELS = (TINY, *STARTS, BAG_OF_WORDS, "small", "actor")
 _HUB = re.compile(r"[A-Za-z0-9][\w.-]*(/[A-Za-z0-9][\w.-]*)?")
 
@@ -85,10 +81,8 @@ def refuse_untrusted_models(directory: Path) -> None:
         saved = read_json(file)
         base = saved.get("base_model_name_or_path")
         reason = None if base is None else _model_reason("base_model_name_or_path", base, directory)
-        usual = {**LoraConfig().to_dict(), "peft_type": "LORA"}
-        for name, value in saved.items():
-            if reason is None and name not in _OF_OWN_ADAPTERS and value and value != usual.get(name):
-                reason = f"has {name}={_short(value)}, which collm does not save and which may refer to code or files"
+        if reason is None and (unusual := unusual_setting(saved)):
+            reason = f"has {unusual}, which collm does not save and which may refer to code or files"
         if reason is not None:
             raise UntrustedCodeError(_message(file, reason))
 
@@ -155,7 +149,8 @@ def _model_reason(setting: str, name: Any, directory: Path | None) -> str | None
     if name in _BUILT_IN_MODELS or registered_policy(name) is not None or registered_critic(name) is not None:
         return None
     try:
-        is_hub_name = bool(_HUB.fullmatch(name)) and not Path(name).exists()
+        is_file = Path(name).suffix.lower() == GGUF
+        is_hub_name = bool(_HUB.fullmatch(name)) and not is_file and not Path(name).exists()
         is_tiny = Path(name).resolve() in {TINY_DIRECTORY.resolve(), *(start.resolve() for start in STARTS.values())}
     except (OSError, ValueError):  # the name is too long, or has a null character
         is_hub_name = is_tiny = False

@@ -1,19 +1,23 @@
 """Sampling and scoring agree: alone or in a batch, plain or chat, with or without adapters."""
 
 import copy
+import json
+import warnings
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from fakes import Chatter, adapted_policies, byte_tokenizer, language_policy, random_llama
+from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from collm.agents.config import ModelConfig
 from collm.agents.core import Request
 from collm.agents.decoding.sampling import Sampling
 from collm.agents.language.model import LanguageModel
 from collm.agents.language.policy import LanguagePolicy
-from collm.agents.loading import load_team
+from collm.agents.loading import load_policies, load_team
 from collm.algorithms.rollout.collector import Plan, RolloutCollector
 from collm.envs import SyncVector, Transcript
 from collm.envs.core import Message
@@ -135,10 +139,78 @@ def test_saved_policies_act_the_same_and_keep_types_sampling_and_adapters(tmp_pa
     with pytest.raises(ValueError, match="max_new_tokens must be at least 1, got 0"):
         language_policy(max_new_tokens=0)
     policies = adapted_policies(AGENTS)
-    policies["stone_0"].save(tmp_path / "stone_0")
-    assert (tmp_path / "stone_0" / "adapter_model.safetensors").is_file()
-    with pytest.raises(ValueError, match="with the same name"):
-        policies["stone_0"].save(tmp_path / "elsewhere")
+    policies["stone_0"].save(tmp_path / "elsewhere")
+    assert (tmp_path / "elsewhere" / "adapter_model.safetensors").is_file()
+
+
+@pytest.mark.parametrize("adapter", [False, True])
+def test_the_saved_generation_config_samples_as_the_policy(adapter, tmp_path):
+    policy = adapted_policies(AGENTS)["fox_0"] if adapter else language_policy()
+    changes = {
+        "do_sample": True,
+        "repetition_penalty": 1.3,
+        "top_k": 1,
+        "min_new_tokens": 5,
+        "suppress_tokens": [5],
+        "eos_token_id": [1, 2],
+    }
+    policy.language_model.base.generation_config.update(**changes, pad_token_id=3)
+    policy.sampling = Sampling(temperature=0.7, top_p=0.9)
+    policy.save(tmp_path)
+    saved = json.loads((tmp_path / "generation_config.json").read_text())
+    assert saved.pop("transformers_version")
+    ids = {"eos_token_id": sorted(policy.language_model.encoder.stop_ids), "pad_token_id": 3}
+    wanted = {"do_sample": True, "temperature": 0.7, "top_k": 0, "top_p": 0.9, "max_new_tokens": 12, **ids}
+    assert {name: value for name, value in saved.items() if name != "bos_token_id"} == wanted
+
+
+NAMES = [("0", "1"), ("layers", "mlp"), ("q_proj", "v_proj"), ("__base__", "a.b c"), ("model", "lora_A")]
+
+
+@pytest.mark.parametrize("agents", NAMES)
+def test_adapters_of_agents_with_any_name_are_saved_completely(agents, tmp_path):
+    policies = load_policies(ModelConfig(weights="adapters", lora_rank=2), agents)
+    for seed, agent in enumerate(agents):
+        torch.manual_seed(seed)
+        for weight in policies[agent].parameters():
+            weight.data.normal_(std=0.1)
+        policies[agent].save(tmp_path / agent)
+    for agent in agents:
+        tensors = load_file(tmp_path / agent / "adapter_model.safetensors")
+        assert (
+            len(tensors)
+            == len(policies[agent].parameters())
+            == 2 * 7 * policies[agent].language_model.base.config.num_hidden_layers
+        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)
+            loaded = AutoModelForCausalLM.from_pretrained(tmp_path / agent)
+        ids = torch.arange(5, 20)[None]
+        with torch.no_grad(), policies[agent].language_model.passing(policies[agent].adapter):
+            torch.testing.assert_close(loaded(ids).logits, policies[agent].language_model.base(ids).logits)
+        again = load_team(tmp_path, [agent])[agent]
+        assert again.act([REQUEST])[0].action == policies[agent].act([REQUEST])[0].action
+
+
+def test_checkpoints_with_the_names_of_agents_can_be_loaded():
+    policies = load_policies(ModelConfig(weights="adapters", lora_rank=2), ["a.b", "c"])
+    state = policies["a.b"].state_dict()
+    old = {name.replace(".weight", ".a.b.weight"): torch.ones_like(weight) for name, weight in state.items()}
+    assert state.keys().isdisjoint(old)
+    policies["a.b"].load_state_dict(old)
+    assert all((weight == 1).all() for weight in policies["a.b"].parameters())
+    assert not all((weight == 1).all() for weight in policies["c"].parameters())
+
+
+def test_adapters_of_embeddings_learn():
+    layers = ("embed_tokens", "lm_head", "q_proj")
+    policies = load_policies(ModelConfig(weights="adapters", lora_rank=2, lora_target_modules=layers), AGENTS)
+    policy = policies["fox_0"]
+    assert sum("embed" in name for name in policy.state_dict()) == 2
+    for weight in policy.parameters():
+        weight.data.normal_()
+    policy.evaluate(tracks_of(collected(policies, 2), "fox_0")).logprobs.sum().backward()
+    assert all(weight.grad is not None and weight.grad.any() for weight in policy.parameters())
 
 
 def test_a_reference_does_not_change_with_the_policy_whose_weights_can_be_restored():

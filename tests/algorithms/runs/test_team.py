@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 import collm
 from collm._errors import UserError
 from collm.agents import fixed_policy
-from collm.agents.loading import peft_of_old_names
+from collm.agents.language.pretrained import quiet_peft
 
 SHIFT = "collm/MiniShift-v0"
 SMALL = {"num_updates": 1, "num_generations": 2, "rollout_buffer_size": 2, "eval_num_samples": 2, "progress": False}
@@ -88,5 +88,5 @@ def test_saved_adapters_are_those_of_the_team(tmp_path):
         settings = [json.loads((folder / "adapter_config.json").read_text()) for folder in folders]
         assert weights[0] == weights[1]
         assert {**settings[0], "target_modules": sorted(settings[0]["target_modules"])} == settings[1]
-        with peft_of_old_names():
+        with quiet_peft():
             AutoPeftModelForCausalLM.from_pretrained(folders[0])

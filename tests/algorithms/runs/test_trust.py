@@ -69,6 +69,8 @@ def reason(saved: dict, directory=None) -> str | None:
         (with_model(model="/home/me/model"), "/home/me/model"),
         (with_model(model="~/model"), "~/model"),
         (with_model(model="../model"), "../model"),
+        (with_model(model="model.gguf"), "model.gguf"),
+        (with_model(model="owner/model.GGUF"), "owner/model.GGUF"),
         (with_model(model="a/b/c"), "a/b/c"),
         (with_model(model="tiny\0"), "tiny"),
         (with_model(server="http://evil:8000"), "server"),
@@ -167,8 +169,9 @@ def test_adapters_of_another_base_or_kind_need_trust(tmp_path, changes, named):
     own = {"base_model_name_or_path": str(TINY_DIRECTORY), "peft_type": "LORA", "r": 4, "target_modules": ["q_proj"]}
     (tmp_path / "agents" / "main_0").mkdir(parents=True)
     file = tmp_path / "agents" / "main_0" / "adapter_config.json"
-    file.write_text(json.dumps(own))
-    trust.load_experiment(tmp_path)
+    for harmless in ({}, {"use_rslora": True, "rank_pattern": {"q_proj": 2}, "alpha_pattern": {"q_proj": 2}}):
+        file.write_text(json.dumps(own | harmless))
+        trust.load_experiment(tmp_path)
     file.write_text(json.dumps(own | changes))
     with pytest.raises(trust.UntrustedCodeError, match=r"adapter_config\.json") as raised:
         trust.load_experiment(tmp_path)

@@ -19,7 +19,7 @@ OWN = [spec for spec in algorithm_specs() if "." not in spec.name]
 
 
 def lines(algorithm, config, env=TEXT, **parts):
-    return Experiment(algorithm=algorithm, config=config, env=env, **parts).without_effect()
+    return Experiment(algorithm=algorithm, config=config, env=env, **parts).notices()
 
 
 @pytest.mark.parametrize("env", [TEXT, VECTORS])
