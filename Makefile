@@ -9,10 +9,13 @@ export HF_HUB_OFFLINE ?= 1
 # The placeholder of the account that hosts the repository, in all files except this one.
 PLACEHOLDER := OWNER
 
-.PHONY: owner demo docs test test-slow test-real test-gpu gpu-bundle test-interop test-matrix test-oldest mutants lint format install install-dev clean
+.PHONY: owner demo real-model docs test test-slow test-real test-gpu gpu-bundle test-interop test-matrix test-oldest mutants lint format install install-dev clean
 
 demo: install  ## two small language models learn to write together
 	$(BIN)/collm demo
+
+real-model: install-dev  ## SmolLM2-135M-Instruct, a real chat model, into models/; downloads 93 MB once
+	$(BIN)/python tools/real_model.py
 
 test: install-dev lint  ## lint, types and the quick tests, as CI runs them
 	$(BIN)/pytest -q -n 2 -m "not slow and not gpu and not real"

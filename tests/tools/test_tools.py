@@ -10,7 +10,7 @@ import pytest
 
 from collm.agents.tiny import TINY_DIRECTORY
 
-SCRIPTS = ("tiny/make.py", "learn_forms.py")
+SCRIPTS = ("tiny/make.py", "learn_forms.py", "real_model.py")
 
 
 def run(root, script, *options):
@@ -23,6 +23,15 @@ def run(root, script, *options):
 def test_a_script_shows_its_help(root, script):
     done = run(root, script, "--help")
     assert done.returncode == 0 and "usage:" in done.stdout, done.stderr
+
+
+def test_a_complete_real_model_is_not_fetched_again(root, tmp_path):
+    names = ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json")
+    for name in names:
+        (tmp_path / name).touch()
+    done = run(root, "real_model.py", "--out", tmp_path)
+    assert done.returncode == 0 and "is complete" in done.stdout, done.stderr
+    assert all((tmp_path / name).stat().st_size == 0 for name in names)
 
 
 def test_the_recipe_makes_a_model_with_the_tokenizer_that_ships(root, tmp_path):
