@@ -58,6 +58,12 @@ def chat_encoders(config: ModelConfig) -> dict[str, Encoder]:
     return {name: encoder for name, encoder in encoders.items() if encoder.is_chat}
 
 
+def chat_lines(config: ModelConfig, encoders: Mapping[str, Encoder]) -> list[str]:
+    """Return a notice for each model whose chat template is used because it has one. `encoders`: `chat_encoders`."""
+    names = encoders if config.is_chat is None else ()
+    return [f"is_chat: True, because the tokenizer of {name!r} has a chat template" for name in names]
+
+
 def check_models(config: ModelConfig, num_agents: int) -> None:
     """Check that models, tokenizers, devices and server addresses can be used, without loading weights."""
     for device in dict.fromkeys(config.devices(num_agents)):

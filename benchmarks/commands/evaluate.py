@@ -235,6 +235,7 @@ def loaded(
 ) -> Iterator[Run]:
     from transformers.utils import logging as transformers_logging
 
+    from ...agents.loading import chat_encoders, chat_lines
     from ...algorithms.runs.api import load_run, untrained
 
     transformers_logging.disable_progress_bar()
@@ -249,7 +250,10 @@ def loaded(
         yield team
     for name in arguments.models:
         where, given = (env, kwargs) if env is not None else (env_of_runs.env, {**env_of_runs.env_kwargs, **kwargs})
-        yield untrained(replace(arguments.model, model=name), where, out, **given)
+        model = replace(arguments.model, model=name)
+        for line in chat_lines(model, chat_encoders(model)):
+            print_line(line, terminal(stderr=True))
+        yield untrained(model, where, out, **given)
 
 
 def terms_of(result: EvaluationResult) -> dict[str, Interval]:

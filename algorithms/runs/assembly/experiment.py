@@ -23,7 +23,7 @@ from ....agents.chat_template import DATE
 from ....agents.config import CHAT, TINY, ModelConfig
 from ....agents.core import Policy, TrainablePolicy
 from ....agents.language.reward_model import RewardModel
-from ....agents.loading import chat_encoders, start_lines, where_of
+from ....agents.loading import chat_encoders, chat_lines, start_lines, where_of
 from ....agents.numeric.config import NetworkConfig
 from ....agents.registry import PolicySpec, register_policy, registered_policy
 from ....envs.core import TextParallelEnv, declared_interests
@@ -350,8 +350,9 @@ def for_chat(experiment: Experiment, resumed: Path | None = None) -> tuple[Exper
     If all models are chat models, the environment explains itself (`is_explained`). Templates that print today's date
     get a fixed date. A run in the folder `resumed` keeps its prompts.
     """
-    model, notices = experiment.team_model, []
+    model = experiment.team_model
     encoders = chat_encoders(model)
+    notices = chat_lines(model, encoders)
     is_chat = all(name in encoders or name.startswith(CHAT) for name in model.model.split(","))
     if not encoders and not is_chat:
         return experiment, []
@@ -364,8 +365,6 @@ def for_chat(experiment: Experiment, resumed: Path | None = None) -> tuple[Exper
     if is_chat and not is_kept:
         experiment = replace(experiment, env_kwargs=with_explanation(experiment.env, experiment.env_kwargs))
     for name, encoder in encoders.items():
-        if model.is_chat is None:
-            notices.append(f"is_chat: True, because the tokenizer of {name!r} has a chat template")
         if not encoder.keeps_history and model.history_tokens == "extended" and has_turns:
             notices.append(
                 f"the chat template of {name!r} renders earlier replies in another form, for example without thoughts; "

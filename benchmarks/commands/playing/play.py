@@ -18,7 +18,7 @@ from ...._errors import nearest
 from ...._json import read_json
 from ...._ownership import RUN_FILE, replaced
 from ...._ranges import Checked, Count, Seed
-from ...._terminal import shown, terminal
+from ...._terminal import print_line, shown, terminal
 from ....agents.config import CHAT, ModelConfig
 from ....envs.core import TextParallelEnv
 from ....envs.games.pictures import write_gif
@@ -108,9 +108,12 @@ def run(args: Sequence[str]) -> None:
         if arguments.policy in PLAYERS or arguments.policy.startswith(CHAT):
             kwargs = explained
         elif arguments.policy == MODEL:
-            from ....agents.loading import chat_encoders  # late import: scripted play needs no torch
+            from ....agents.loading import chat_encoders, chat_lines  # late import: scripted play needs no torch
 
-            kwargs = explained if chat_encoders(arguments.model) else kwargs
+            encoders = chat_encoders(arguments.model)
+            kwargs = explained if encoders else kwargs
+            for line in chat_lines(arguments.model, encoders):
+                print_line(line, console)
         else:
             kwargs = as_trained([Path(arguments.policy)], arguments.env, kwargs)
         env = make(arguments.env, **kwargs, **rendering(arguments))

@@ -72,7 +72,12 @@ def test_evaluations_explain_as_the_training_did(model, tmp_path, capsys):
     assert cli.main(["play", GAME, "--policy", "model", "--model", folder, "--max-new-tokens", "2"]) == 0
     explained = capsys.readouterr().out
     assert cli.main(["play", GAME, "--policy", "model", "--max-new-tokens", "2"]) == 0
-    assert len(explained) > len(capsys.readouterr().out)
+    plain = capsys.readouterr().out
+    assert len(explained) > len(plain) and "is_chat: True" in explained and "is_chat" not in plain
+    call = ["evaluate", "--env", GAME, "--model", folder, "--episodes", "1", "--max-new-tokens", "2", "--json"]
+    assert cli.main([*call, "--out", str(tmp_path / "evaluation")]) == 0
+    written = capsys.readouterr()
+    assert "is_chat: True" in written.err and json.loads(written.out)
 
 
 def test_a_date_is_that_of_the_start_of_the_run_also_after_its_resumption(model, tmp_path, monkeypatch, capsys):
