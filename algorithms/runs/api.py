@@ -215,11 +215,11 @@ def train(
     )
 
 
-def adapted_to_chat(experiment: Experiment, resumed: Path | None, console: Console | None = None) -> Experiment:
+def adapted_to_chat(experiment: Experiment, resumed: Path | None, console: Console) -> Experiment:
     """Return the result of `for_chat`, equal on all ranks, and print its notices."""
     adapted, notices = current().agreed(for_chat(experiment, resumed))
     for line in notices if current().is_writer else ():
-        print_line(line, console or terminal())
+        print_line(line, console)
     return adapted
 
 

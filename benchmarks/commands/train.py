@@ -15,6 +15,7 @@ from ..._json import read_json
 from ..._ranges import Advanced, Also, Checked, Count
 from ..._removed import without_removed
 from ..._settings import settings_of, sorted_out
+from ..._terminal import terminal
 from ..._toml import read_toml, toml
 from ...agents.config import CHAT, ModelConfig
 from ...agents.numeric.config import NetworkConfig
@@ -100,11 +101,12 @@ def run(args: Sequence[str]) -> None:
     with joined() as group:
         with refusals():
             experiment = experiment_of(name, arguments, given)
+            resumed = arguments.out if arguments.resume else None
+            experiment = adapted_to_chat(experiment, resumed, terminal(stderr=arguments.dry_run))
             if arguments.dry_run:
                 print_plan(experiment, arguments, given, group)
                 return
             directory = group.agreed(arguments.out or default_directory(experiment))
-            experiment = adapted_to_chat(experiment, directory if arguments.resume else None)
             check_start(arguments.threads, arguments.logging)
             group.by_writer(lambda: check_folder(directory, "--out"))
             prepare_run(experiment, directory, resume=arguments.resume, init_from=arguments.init_from)
