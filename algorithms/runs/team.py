@@ -101,9 +101,9 @@ class Team(Mapping[str, Policy]):
         with torch_threads(self.run.experiment.model, None):
             completions = act_all(self, requests, greedy=greedy)
         self._num_calls += 1
-        found = {request.agent: completion for request, completion in zip(requests, completions, strict=True)}
-        self._previous |= found
-        return {agent: found[agent].action for agent in observations}
+        decided = {request.agent: completion for request, completion in zip(requests, completions, strict=True)}
+        self._previous |= decided
+        return {agent: decided[agent].action for agent in observations if agent in decided}
 
     def evaluate(
         self,

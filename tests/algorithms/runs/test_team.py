@@ -11,8 +11,10 @@ from transformers import AutoModelForCausalLM
 
 import collm
 from collm._errors import UserError
-from collm.agents import fixed_policy
+from collm.agents import ModelConfig, fixed_policy
 from collm.agents.language.pretrained import quiet_peft
+from collm.algorithms.runs.api import untrained
+from collm.envs import specs
 
 SHIFT = "collm/MiniShift-v0"
 SMALL = {"num_updates": 1, "num_generations": 2, "rollout_buffer_size": 2, "eval_num_samples": 2, "progress": False}
@@ -55,6 +57,25 @@ def test_samples_are_new_in_each_call_and_repeat_in_a_new_team_and_with_a_seed(r
 def test_an_agent_without_a_policy_and_the_pair_of_reset_are_refused(run, observations, reason):
     with pytest.raises(UserError, match=reason):
         collm.Team(run).act(observations)
+
+
+@pytest.mark.parametrize("id", [spec.id for spec in specs() if spec.id.startswith("collm/")])
+def test_a_team_acts_in_every_environment_also_if_agents_wait(id, tmp_path):
+    team = collm.Team(untrained(ModelConfig(max_new_tokens=2), id, tmp_path))
+    env = collm.make(id)
+    observations, infos = env.reset(seed=0)
+    for _ in range(4):
+        if env.agents:
+            actions = team.act(observations, infos)
+            assert list(actions) == env.movers
+            observations, _, _, _, infos = env.step(actions)
+
+
+def test_a_saved_team_acts_in_a_game_by_turns(tmp_path):
+    out = collm.train("marloo", "collm/TinyHanabi-v0", max_new_tokens=2, out=tmp_path / "run", **SMALL).directory
+    env = collm.make("collm/TinyHanabi-v0")
+    observations, infos = env.reset(seed=0)
+    assert list(collm.load_team(out).act(observations, infos)) == env.movers != list(observations)
 
 
 def test_a_team_is_evaluated_in_another_environment(run):
