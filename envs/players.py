@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable, Mapping
 from copy import deepcopy
 from functools import partial
@@ -17,6 +18,8 @@ from .core import TextParallelEnv
 from .spaces import MASK, movers_of, sampled
 
 Player: TypeAlias = Callable[[str, Any], Any]  # function (agent, observation) -> action
+Partner: TypeAlias = Callable[[str, Any, random.Random], Any]
+"""Policy of another agent: function (agent, observation, generator of random numbers) -> action."""
 PLAYERS = ("reference", "random", "empty")  # names that `scripted_player` accepts for every environment
 HONEST_PLAYERS = ("silent", "talking")  # possible names in `TextParallelEnv.honest_players`
 HELD_OUT = "-held-out"  # end of the names in `TextParallelEnv.partners` that are for tests only

@@ -10,14 +10,12 @@ import gymnasium
 from pettingzoo import ParallelEnv
 
 from ..core import Infos
-from ..players import RandomPlayer, reference_player
+from ..players import Partner, RandomPlayer, reference_player
 from ..registration.registry import make
 from ..spaces import movers_of
 from .structured import ChatObservations, DictObservations
 from .tokens import TokenActions, TokenObservations
 
-Partner: TypeAlias = Callable[[str, Any, random.Random], Any]
-"""Policy of another agent: function (agent, observation, generator of random numbers) -> action."""
 Viewer: TypeAlias = "Callable[[ParallelEnv[str, Any, Any], str], ParallelEnv[str, Any, Any]]"
 
 VIEWS: Mapping[str, Viewer] = {

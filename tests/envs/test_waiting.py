@@ -53,8 +53,10 @@ def test_players_and_wrappers_ask_no_waiting_agent(tmp_path) -> None:
 
 
 def test_partners_act_while_the_agents_wait() -> None:
-    env = Partnered(TurnGame(), {"player_0": "reference"})
-    env.reset(seed=0)
+    env = Partnered(TurnGame((("player_0",), ("player_1",)), first="player_1"), {"player_0": "reference"})
+    _, infos = env.reset(seed=0)
+    assert infos == {"player_1": {}}
+    assert env.step({"player_1": "a"})[4] == {"player_1": {"waits": True}}
     _, rewards, _, _, infos = env.step({})
     assert rewards == {"player_1": 2.0} and infos == {"player_1": {}}
 

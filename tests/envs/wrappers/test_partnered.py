@@ -4,8 +4,12 @@ from copy import deepcopy
 
 import pytest
 from replies import begun, steps_of
+from waiting_worlds import TurnGame
 
+from collm._errors import UserError
 from collm.envs import make
+from collm.envs.core import Outcome
+from collm.envs.wrappers import Partnered
 
 ID = "collm/MiniBuild-v0"
 
@@ -56,3 +60,65 @@ def test_a_random_partner_is_a_function_of_the_seed_and_a_copy_asks_its_own_worl
 def test_impossible_partners_are_refused(id, partners, message):
     with pytest.raises(ValueError, match=message):
         make(id, partners=partners)
+
+
+def test_a_function_is_a_partner_that_gets_a_generator_of_the_seed():
+    read = []
+
+    def partner(agent, observation, rng):
+        read.append((agent, observation, rng.random()))
+        return "hello"
+
+    env = Partnered(TurnGame(), {"player_1": partner})
+    for _ in range(2):
+        env.reset(seed=3)
+        while env.agents:
+            env.step({"player_0": "a"})
+    assert [agent for agent, *_ in read] == ["player_1"] * 4 and read[:2] == read[2:]
+    assert read[0][1] == "You are player_1.\nplayer_0 a\n"
+
+
+def test_reset_plays_the_turns_before_the_first_turn_of_an_agent():
+    env = Partnered(TurnGame((("player_0",), ("player_1",))), {"player_0": "reference"})
+    observations, infos = env.reset(seed=0)
+    assert str(observations["player_1"]).endswith("player_0 player_0 in turn 1\n") and not infos["player_1"].get(
+        "waits"
+    )
+    assert env.step({"player_1": "a"})[1] == {"player_1": 2.0 + 2.0 + 1.0}
+
+
+class Coin(TurnGame):
+    """The partner's first turn ends the episode with probability 0.5."""
+
+    ends = 0.5
+
+    def play(self, replies):
+        is_over = self.turn == 0 and self.rng.random() < self.ends
+        return Outcome(1.0, is_over=is_over, movers=None if is_over else ["player_1"])
+
+
+def test_an_episode_that_the_partners_end_before_the_first_turn_is_dealt_again():
+    env = Partnered(Coin(), {"player_0": "empty"})
+    for seed in range(20):
+        observations, _ = env.reset(seed=seed)
+        assert env.agents == list(observations) == ["player_1"]
+        assert str(env.state()).count("[player_0 writes]") == 1
+        assert env.step({"player_1": "a"})[1] == {"player_1": 2.0}
+
+
+class Endless(TurnGame):
+    """The game always asks player_0."""
+
+    def __init__(self):
+        super().__init__()
+        self._max_turns = 10**9
+
+    def play(self, replies):
+        return Outcome(0.0, movers=["player_0"])
+
+
+@pytest.mark.parametrize("game", [Endless, type("Short", (Coin,), {"ends": 1.0})])
+def test_games_in_which_only_the_partners_act_are_refused(game, monkeypatch):
+    monkeypatch.setattr("collm.envs.wrappers.partnered._MAX_TURNS", 50)
+    with pytest.raises(UserError, match="player_1 could not act"):
+        Partnered(game(), {"player_0": "empty"}).reset(seed=0)
