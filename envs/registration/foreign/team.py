@@ -7,13 +7,15 @@ from operator import itemgetter
 from typing import Any
 
 import gymnasium
-from gymnasium.spaces import Dict, flatten_space
+from gymnasium.spaces import Dict, Text, flatten_space
 from gymnasium.spaces import flatten as flatten_observation
 from gymnasium.wrappers import TransformObservation
 from pettingzoo import AECEnv, ParallelEnv
 from pettingzoo.utils.conversions import aec_to_parallel_wrapper
 
+from ...core import TextParallelEnv
 from ...spaces import is_flattenable
+from .adapters import FittedActions
 from .gym_as_parallel import GymAsParallel, TupleTeam, is_tuple_team
 from .turn_based import TurnBased
 
@@ -51,9 +53,16 @@ def gym_team(
 
 
 def as_team(env: Any) -> Any:
-    """Convert an environment of Gymnasium or PettingZoo to a parallel environment. Return other objects unchanged."""
+    """Convert an environment of Gymnasium or PettingZoo to a parallel environment. Return other objects unchanged.
+
+    Agents get names that are texts, and replies are fitted to `Text` action spaces.
+    """
     if isinstance(env, AECEnv):
-        return aec_to_parallel_wrapper(env) if env.metadata.get("is_parallelizable") else TurnBased(env)
-    if isinstance(env, gymnasium.Env):
-        return TupleTeam(env) if is_tuple_team(env) else GymAsParallel(env)
-    return env
+        env = aec_to_parallel_wrapper(env) if env.metadata.get("is_parallelizable") else TurnBased(env)
+    elif isinstance(env, gymnasium.Env):
+        env = TupleTeam(env) if is_tuple_team(env) else GymAsParallel(env)
+    if not isinstance(env, ParallelEnv) or isinstance(env, FittedActions) or isinstance(env.unwrapped, TextParallelEnv):
+        return env
+    agents = env.possible_agents
+    is_fitted = all(isinstance(agent, str) and not isinstance(env.action_space(agent), Text) for agent in agents)
+    return env if is_fitted else FittedActions(env)
