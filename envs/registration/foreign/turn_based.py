@@ -4,15 +4,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from gymnasium.spaces import Space
-from pettingzoo import AECEnv, ParallelEnv
+from pettingzoo import AECEnv
+from pettingzoo.utils import BaseParallelWrapper
 from pettingzoo.utils.conversions import turn_based_aec_to_parallel_wrapper
 
 from ...core import ResetResult, StepResult
 from ...spaces import MASK, WAITS, has_mask, only_first, options_of
 
 
-class TurnBased(ParallelEnv[str, Any, Any]):
+def seed_in_31_bits(seed: int) -> int:
+    """Return a seed below 2^31, because the generators of some games, such as Hanabi, accept no larger seeds.
+
+    Training uses seeds below 2^31, which become seeds below 2^30. Evaluations use seeds from 2^31, which become seeds
+    from 2^30. So no seed of an evaluation becomes a seed of training.
+    """
+    return seed % 2**30 + (2**30 if seed >= 2**31 else 0)
+
+
+class TurnBased(BaseParallelWrapper[str, Any, Any]):
     """Converts an AEC environment with PettingZoo's `turn_based_aec_to_parallel`, and masks actions of waiting agents.
 
     Agents whose actions have no masks, such as texts, wait (`infos[agent]["waits"]`). In each turn, only the action of
@@ -22,29 +31,15 @@ class TurnBased(ParallelEnv[str, Any, Any]):
     """
 
     def __init__(self, env: AECEnv[str, Any, Any]):
-        self.aec_env = env
-        self.env = turn_based_aec_to_parallel_wrapper(env)
-        self.possible_agents = list(env.possible_agents)
+        super().__init__(turn_based_aec_to_parallel_wrapper(env))
         self.agents: list[str] = []
         self.metadata = {**env.metadata, "is_parallelizable": True}
         self.render_mode = getattr(env, "render_mode", None)
         self.state_space = getattr(env, "state_space", None)  # None for most environments
         self._waiting = {agent: only_first(options_of(env.action_space(agent))) for agent in self.possible_agents}
 
-    @property
-    def unwrapped(self) -> Any:
-        return self.aec_env.unwrapped
-
-    def observation_space(self, agent: str) -> Space[Any]:
-        space: Space[Any] = self.aec_env.observation_space(agent)
-        return space
-
-    def action_space(self, agent: str) -> Space[Any]:
-        space: Space[Any] = self.aec_env.action_space(agent)
-        return space
-
     def reset(self, seed: int | None = None, options: dict[str, Any] | None = None) -> ResetResult:
-        observations, infos = self.env.reset(seed=seed, options=options)
+        observations, infos = self.env.reset(seed=None if seed is None else seed_in_31_bits(seed), options=options)
         self.agents = list(self.env.agents)
         return self._masked(observations, infos)
 
@@ -55,15 +50,6 @@ class TurnBased(ParallelEnv[str, Any, Any]):
         self.agents = list(self.env.agents)
         observations, infos = self._masked(observations, infos)
         return observations, rewards, terminations, truncations, infos
-
-    def render(self) -> Any:
-        return self.aec_env.render()
-
-    def close(self) -> None:
-        self.aec_env.close()
-
-    def state(self) -> Any:
-        return self.aec_env.state()
 
     def _masked(self, observations: dict[str, Any], infos: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
         acting = self.aec_env.agent_selection if self.aec_env.agents else None

@@ -89,6 +89,25 @@ def test_without_masks_of_its_own_the_info_tells_who_waits_with_the_first_option
     assert infos == {"player_0": {}, "player_1": {"waits": True}}  # only discrete actions have masks
 
 
+def test_seeds_fit_into_31_bits_and_no_seed_of_an_evaluation_is_one_of_training():
+    class Seeded(Nim):
+        def reset(self, seed=None, options=None):
+            super().reset(seed, options)
+            self.seed = seed
+
+    env = TurnBased(Seeded())
+
+    def inner(seed):
+        env.reset(seed=seed)
+        return env.unwrapped.seed
+
+    assert inner(None) is None and inner(7) == 7
+    training = [inner(seed) for seed in (0, 1, 2**30 - 1, 2**30, 2**31 - 1)]
+    evaluation = [inner(seed) for seed in (2**31, 2**31 + 1, 2**31 + 999, 3 * 2**30, 2**32 - 1)]
+    assert 0 <= min(training) and max(training) < 2**30 <= min(evaluation) and max(evaluation) < 2**31
+    assert evaluation[:3] == [2**30, 2**30 + 1, 2**30 + 999]
+
+
 @pytest.mark.filterwarnings("ignore:The old environment creation API")
 def test_an_entry_point_or_a_module_of_pettingzoo_s_form_is_an_environment():
     assert isinstance(make(f"{__name__}:Nim"), TurnBased)
