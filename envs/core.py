@@ -99,6 +99,22 @@ def written(agent: str, reply: str) -> Message:
     return Message("user", f"[{agent} writes] {_LATER_BRACKETS.sub(' [', reply)}", agent)
 
 
+def joint_reading(read: Mapping[str, Sequence[Message]]) -> list[Message]:
+    """Format messages that agents read as messages of the joint history: "[agent reads] text".
+
+    Agents that read equal texts share one message.
+    """
+    readers: dict[str, list[str]] = {}
+    for agent, messages in read.items():
+        if messages:
+            texts = [
+                _LATER_BRACKETS.sub(" [", f"\n{text}")[1:] if role == "assistant" else text
+                for role, text, _ in messages
+            ]
+            readers.setdefault("\n".join(texts), []).append(agent)
+    return [Message("user", f"[{', '.join(agents)} reads] {text}") for text, agents in readers.items()]
+
+
 @dataclass(frozen=True)
 class Outcome:
     """Result of one turn, returned by `TextParallelEnv.play`."""
@@ -313,7 +329,6 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         self.agents = list(self.possible_agents)
         self.movers = list(self.agents)
         self.turn = 0
-        self._joint = Transcript()
         prompts = self.deal((options or {}).get("task"))
         if not isinstance(prompts, Mapping):
             raise TypeError(f"deal() must return a dict agent -> prompt, got {type(prompts).__name__}: {prompts!r}")
@@ -322,7 +337,7 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         self._transcripts = {agent: Transcript() for agent in self.agents}
         for agent in self.agents:
             self._read(agent, prompts[agent])
-        self._record_reading({agent: self._transcripts[agent].messages for agent in self.agents})
+        self._joint = Transcript(joint_reading({agent: self._transcripts[agent].messages for agent in self.agents}))
         self.movers = self._next_movers(self.movers)
         return {agent: self._observation(agent) for agent in self.agents}, self._waits()
 
@@ -353,7 +368,8 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
             self._transcripts[agent], known[agent] = Transcript(history), 0
         for agent, text in outcome.feedback.items():
             self._read(agent, text)
-        self._record_reading({agent: self._transcripts[agent].messages[known[agent] :] for agent in live})
+        read = {agent: self._transcripts[agent].messages[known[agent] :] for agent in live}
+        self._joint = self._joint.extended(*joint_reading(read))
         is_over = outcome.is_over or self.turn >= self._max_turns
         terminations = {agent: is_over or agent in outcome.finished for agent in live}
         observations = {agent: self._observation(agent) for agent in live}
@@ -420,20 +436,6 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
             raise TypeError(f"texts for {agent!r} must be a string or a sequence of messages, got {kind}: {prompt!r}")
         added = [Message("user", prompt)] if isinstance(prompt, str) else list(prompt)
         self._transcripts[agent] = self._transcripts[agent].extended(*added)
-
-    def _record_reading(self, read: Mapping[str, Sequence[Message]]) -> None:
-        """Append the messages that agents read to the joint history. Agents that read equal texts share one message."""
-        readers: dict[str, list[str]] = {}
-        for agent, messages in read.items():
-            if messages:
-                texts = [
-                    _LATER_BRACKETS.sub(" [", f"\n{text}")[1:] if role == "assistant" else text
-                    for role, text, _ in messages
-                ]
-                readers.setdefault("\n".join(texts), []).append(agent)
-        self._joint = self._joint.extended(
-            *(Message("user", f"[{', '.join(agents)} reads] {text}") for text, agents in readers.items())
-        )
 
     def _observation(self, agent: str) -> Transcript:
         return capped(self._transcripts[agent], self.observation_spaces[agent].max_length)

@@ -18,6 +18,7 @@ import numpy as np
 
 from ...agents.core import Policy, Request
 from ...agents.numeric.features import Features
+from ...envs.core import Transcript, joint_reading, messages_of
 from ...envs.vectors.faults import EnvironmentFault, StepResult
 from ...envs.vectors.vector import VectorEnv
 from ...envs.wrappers.recording import mean_info
@@ -327,10 +328,16 @@ class RolloutCollector:
         return self.keeps_vectors or isinstance(observation, str)
 
     def _state(self, play: Play) -> Any:
-        """Return the environment's state. If it has no state: all observations, with zeros for agents that left."""
+        """Return the environment's state. If it has no state: all observations, with zeros for agents that left.
+
+        Text observations are joined as in the joint history of a `TextParallelEnv`.
+        """
         state = self.vector.state(play.place)
         if state is not None:
             return state
+        texts = {agent: messages_of(it) for agent, it in play.observations.items() if isinstance(it, str)}
+        if texts and len(texts) == len(play.observations):
+            return Transcript(joint_reading(texts))
         if not self._features:
             spaces = {agent: self.vector.observation_space(agent) for agent in self.vector.possible_agents}
             self._features = {agent: Features.of(space) for agent, space in spaces.items()}

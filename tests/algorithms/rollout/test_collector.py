@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from foreign_texts import ForeignTexts
 from probes import AGENTS, NumberProbe, TextProbe, word_policies
 
 from collm.agents.core import Completion, Policy
@@ -9,6 +10,7 @@ from collm.algorithms.learning.credit import joint_grid
 from collm.algorithms.rollout.collector import Plan, RolloutCollector, grouped_plans
 from collm.algorithms.rollout.summary import episode_metrics
 from collm.envs.core import Outcome, TextParallelEnv
+from collm.envs.spaces import OpenText
 from collm.envs.vectors.vector import SyncVector
 
 AGENTS_OF = ("runner_0", "runner_1")
@@ -208,3 +210,11 @@ class Lingering(Relay):
     def step(self, actions):
         observations, *rest = super().step(actions)
         return {agent: observations.get(agent, self._transcripts[agent]) for agent in self.possible_agents}, *rest
+
+
+def test_the_state_of_texts_without_a_state_is_the_joined_observations():
+    vector = SyncVector(lambda: ForeignTexts(OpenText(4000)), 1)
+    (episode,) = RolloutCollector(vector, dict.fromkeys(("a_0", "b_0"), Echo()), reads_state=True).collect([Plan(0)])
+    assert episode.states[0] == "[a_0 reads] you are a_0\n[b_0 reads] you are b_0\n"
+    assert [message.content for message in episode.states[1].messages] == ["[a_0, b_0 reads] next"]
+    assert episode.states[2] == "[a_0, b_0 reads] next\n"  # the last observations
