@@ -125,13 +125,18 @@ def _loaded(game: str) -> Any:
     require("pyspiel")
     pyspiel = importlib.import_module("pyspiel")
     name = game.partition("(")[0]
-    if name not in pyspiel.registered_names():
-        raise UserError(f"open_spiel/{name}: OpenSpiel has no such game; {nearest(name, pyspiel.registered_names())}")
+    types = {each.short_name: each for each in pyspiel.registered_games()}
+    if name not in types:
+        raise UserError(f"open_spiel/{name}: OpenSpiel has no such game; {nearest(name, types)}")
     try:
         loaded = pyspiel.load_game(game)
-    except pyspiel.SpielError as error:
-        raise UserError(f"open_spiel/{game} cannot be loaded: {' '.join(str(error).split())}") from error
+    except (pyspiel.SpielError, LookupError) as error:  # a missing file, for example, raises IndexError("map::at")
+        parameters = ", ".join(types[name].parameter_specification) or "none"
+        reason = " ".join(str(error).split())
+        raise UserError(f"open_spiel/{game} cannot be loaded: {reason}; its parameters: {parameters}") from error
     kind = loaded.get_type()
+    if kind.action_structs_only:
+        raise UserError(f"open_spiel/{name} does not list its legal actions; choose a game with numbered actions")
     if kind.dynamics.name not in ("SEQUENTIAL", "SIMULTANEOUS"):
         raise UserError(f"open_spiel/{name} is a mean-field game; choose a turn-based or simultaneous game")
     if kind.chance_mode.name == "SAMPLED_STOCHASTIC":
