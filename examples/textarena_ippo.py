@@ -69,8 +69,7 @@ def main(updates: int, seed: int) -> tuple[float, float]:
         experiment = Experiment(
             algorithm="ippo",
             config=config,
-            env="collm.envs.views.textarena:TextArena",
-            env_kwargs={"game": "GuessTheNumber-v0-raw"},
+            env="textarena/GuessTheNumber-v0-raw",
             model=ModelConfig(model=f"{folder}/model", max_new_tokens=1),
         )
         run_experiment(

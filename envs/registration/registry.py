@@ -55,6 +55,7 @@ _FIXED_LENGTH = "the episodes have a fixed length; shorten episodes with collm.e
 _MAKERS = "parallel_env", "env"  # names of the constructors in PettingZoo's modules
 _WRAPPER_KWARGS = "reward_funcs", "reward_weights", "single_model", "partners"
 _OPEN_SPIEL = re.compile(r"open_spiel/(?P<game>(?P<name>[\w-]+)(\(.*\))?)")
+_TEXTARENA = re.compile(r"textarena/(?P<game>(?P<name>[\w-]+?)(-v(?P<version>\d+)(?P<variant>-[\w/-]+)?)?)")
 _ID = re.compile(r"(?P<name>[\w-]+/[\w.-]+?)(-v(?P<version>\d+))?")
 
 
@@ -265,6 +266,7 @@ def spec(id: str) -> EnvSpec:
     - "gymnasium/minigrid:MiniGrid-Empty-5x5-v0": environment of Gymnasium that importing `minigrid` registers.
     - "pettingzoo.classic.tictactoe_v3": module with a function `parallel_env` or `env`.
     - "open_spiel/liars_dice(dice_sides=3)": game of OpenSpiel, with parameters.
+    - "textarena/TicTacToe-v0": game of TextArena.
     - "package.module:function": class or function that builds an environment of PettingZoo or Gymnasium.
 
     Raises:
@@ -411,6 +413,10 @@ def _foreign(id: str) -> EnvSpec | None:
     if game := _OPEN_SPIEL.fullmatch(id):
         entry_point = "collm.envs.views.open_spiel:OpenSpiel"
         return EnvSpec(f"open_spiel/{game['name']}-v0", entry_point, {"game": game["game"]}, max_new_tokens=64)
+    if game := _TEXTARENA.fullmatch(id):
+        name = f"{game['name']}{game['variant'] or ''}".replace("/", "_")
+        entry_point = "collm.envs.views.textarena:TextArena"
+        return EnvSpec(f"textarena/{name}-v{game['version'] or 0}", entry_point, {"game": game["game"]})
     registered = name = id.removeprefix("gymnasium/")
     if name != id and re.fullmatch(r"[\w.]+:[\w./-]+", name):
         module, _, registered = name.partition(":")
