@@ -131,7 +131,8 @@ class _Function(torch.autograd.Function):
         result, *saved = forward(*given)
         ctx.save_for_backward(*saved)
         ctx.gradients = backward
-        return result
+        # Autograd forbids in-place operations on views that a function returns. `_unsafe_view` hides the view.
+        return torch.ops.aten._unsafe_view(result, result.shape)  # type: ignore[no-any-return]
 
     @staticmethod
     @once_differentiable

@@ -48,6 +48,18 @@ def viewed(name):
     return (flat | {"strided": x[:, -1:], "expanded": x[:1].expand(40, 6, 24), "three axes": x})[name]
 
 
+def test_outputs_may_be_changed_in_place(multiplied):
+    gradients = []
+    for layer in pair(24, 56, True):
+        x = viewed("three axes").detach().requires_grad_()
+        y = layer(x)
+        y += 1
+        y.square().sum().backward()
+        gradients.append(x.grad)
+    assert multiplied
+    torch.testing.assert_close(*gradients, atol=1e-4, rtol=1e-4)
+
+
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("name", ["rows", "strided", "transposed", "expanded", "three axes"])
 @pytest.mark.parametrize("slope", ["random", "one"])
