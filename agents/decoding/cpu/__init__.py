@@ -3,6 +3,6 @@
 from .fused_ops import attend
 from .kernels import compiler
 from .onednn_linear import is_onednn_faster, is_plain_linear, packed_weights
-from .patching import patch_layers
+from .patching import FAILURES, patch_layers
 
-__all__ = ["attend", "compiler", "is_onednn_faster", "is_plain_linear", "packed_weights", "patch_layers"]
+__all__ = ["FAILURES", "attend", "compiler", "is_onednn_faster", "is_plain_linear", "packed_weights", "patch_layers"]

@@ -20,6 +20,8 @@ from .onednn_linear import Linear, is_onednn_faster
 SWIGLU_PARTS = {"gate_proj", "up_proj", "down_proj", "act_fn"}
 ROPE = "apply_rotary_pos_emb"  # name of the function that applies RoPE in transformers' models
 TOLERANCE = 1e-4
+FAILURES = (ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError)
+"""Exceptions that models and their layers raise for inputs, caches or masks that they do not support."""
 
 
 @torch.no_grad()
@@ -31,7 +33,10 @@ def patch_layers(model: nn.Module) -> None:
             if is_onednn_faster():
                 layer.__class__ = Linear
         elif weights and "forward" not in vars(layer) and can_run(*weights):
-            forward = next((forward for is_kind, forward in KINDS if is_kind(layer)), None)
+            try:
+                forward = next((forward for is_kind, forward in KINDS if is_kind(layer)), None)
+            except FAILURES:  # the layer needs inputs of other shapes or types
+                continue
             if forward is not None:
                 vars(layer)["forward"] = partial(forward, layer)
 
@@ -49,10 +54,9 @@ def _is_rms_norm(layer: Any) -> bool:
 def _is_swiglu(layer: Any) -> bool:
     if {name for name, _ in layer.named_children()} != SWIGLU_PARTS or list(layer.parameters(recurse=False)):
         return False
-    code, weight = getattr(type(layer).forward, "__code__", None), getattr(layer.gate_proj, "weight", None)
-    if weight is None or code is None or set(code.co_names) != SWIGLU_PARTS or not _reads_one(layer):
+    if set(type(layer).forward.__code__.co_names) != SWIGLU_PARTS or not _reads_one(layer):
         return False  # the layer computes something else, perhaps only in training
-    x = torch.randn(2, weight.shape[1], generator=torch.Generator().manual_seed(0))
+    x = torch.randn(2, layer.gate_proj.weight.shape[1], generator=torch.Generator().manual_seed(0))
     return _is_close(layer(x), layer.down_proj(functional.silu(layer.gate_proj(x)) * layer.up_proj(x)))
 
 
@@ -60,8 +64,6 @@ def _applies_rope(layer: Any) -> bool:
     forward = type(layer).forward
     apply = getattr(forward, "__globals__", {}).get(ROPE)
     if apply is None or ROPE not in forward.__code__.co_names:
-        return False
-    if sum(each.default is each.empty for each in signature(apply).parameters.values()) != 4:
         return False
     generator = torch.Generator().manual_seed(0)
     x, (cosine, sine) = torch.randn(2, 3, 3, 4, generator=generator), torch.randn(2, 2, 3, 4, generator=generator)
@@ -93,12 +95,12 @@ def _with_fused_rope(forward: Any) -> Callable[..., Any]:
     """Return a copy of an attention layer's `forward` method that calls the RoPE kernel."""
     own = forward.__globals__[ROPE]
 
-    def apply(query: Tensor, key: Tensor, cosine: Tensor, sine: Tensor, *more: Any, **others: Any) -> Any:
-        if not (more or others):
-            turned = rope(query, cosine, sine), rope(key, cosine, sine)
+    def apply(*args: Any, **kwargs: Any) -> Any:
+        if len(args) == 4 and not kwargs:
+            turned = rope(args[0], *args[2:]), rope(*args[1:])  # query and key
             if turned[0] is not None and turned[1] is not None:
                 return turned
-        return own(query, key, cosine, sine, *more, **others)
+        return own(*args, **kwargs)
 
     names = {**forward.__globals__, ROPE: apply}
     copy = FunctionType(forward.__code__, names, forward.__name__, forward.__defaults__, forward.__closure__)

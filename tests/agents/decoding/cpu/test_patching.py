@@ -17,6 +17,7 @@ from collm.agents.decoding.cpu.kernels import SWITCH
 
 needs_compiler = pytest.mark.skipif(compiler() is None, reason="this machine has no C++ compiler")
 LAYERS = {"llama": (5, 2, 2), "qwen2": (5, 2, 2), "qwen3": (9, 2, 2), "olmo": (0, 2, 2), "gpt2": (0, 0, 0)}
+LAYERS |= {"gpt_oss": (5, 0, 0)}
 """Patched norms, SwiGLU layers and attentions of a model with two layers."""
 
 
@@ -118,6 +119,26 @@ def test_layers_that_compute_something_else_are_left():
     fits = nn.ModuleList([LlamaRMSNorm(32), LlamaMLP(config)])
     patch_layers(fits)
     assert all(patched(layer) for layer in fits)
+
+
+class HeadNorm(LlamaRMSNorm):  # as xLSTM's
+    def forward(self, x):
+        num_rows, num_tokens, num_heads, width = x.shape
+        return super().forward(x.reshape(num_rows, num_tokens, num_heads * width))
+
+
+@needs_compiler
+def test_layers_that_do_not_accept_the_inputs_of_a_test_are_left():
+    layer = HeadNorm(32)
+    patch_layers(layer)
+    assert not patched(layer)
+
+
+def test_attention_may_pass_arguments_of_rope_by_name():
+    fused = patching._with_fused_rope(modeling_llama.LlamaAttention.forward).__globals__[patching.ROPE]
+    x, angles = torch.randn(1, 2, 3, 8), torch.randn(1, 3, 8)
+    plain = modeling_llama.apply_rotary_pos_emb(x, x, angles, angles)
+    torch.testing.assert_close(fused(q=x, k=x, cos=angles, sin=angles), plain)
 
 
 def test_other_ways_to_turn_are_left(monkeypatch):
