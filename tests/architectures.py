@@ -66,6 +66,7 @@ FULL_HEADS = {"num_key_value_heads": 4}
 BY_HAND: dict[str, dict[str, Any]] = {  # other settings of configurations
     "axk1": {"head_dim": 4},
     "axk2": FULL_HEADS,
+    "bamba": {"attn_layer_indices": [1]},
     "cohere_compass_text": {"layer_types": ["full_attention"] * 2, "rope_parameters": COMPASS_ROPE},
     "dbrx": {
         "attn_config": {"kv_n_heads": 2, "clip_qkv": 8, "rope_theta": 10000.0},
@@ -81,6 +82,7 @@ BY_HAND: dict[str, dict[str, Any]] = {  # other settings of configurations
     },
     "glm_moe_dsa": FULL_HEADS,
     "gpt_neo": {"attention_types": [[["global", "local"], 1]], "num_layers": 2, "window_size": 16},
+    "jamba": {"attn_layer_period": 2, "attn_layer_offset": 1},
     "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
     "longcat_flash": {"head_dim": 4, "qk_head_dim": 8, "moe_topk": 2, "zero_expert_num": 2},
     "mamba2": {"num_heads": 8, "n_groups": 2},
@@ -91,6 +93,7 @@ BY_HAND: dict[str, dict[str, Any]] = {  # other settings of configurations
         "indexer_budget": 16,
         "indexer_compress_ratio": 4,
     },
+    "recurrent_gemma": {"num_hidden_layers": 3, "attention_window_size": 16},
     "reformer": REFORMER,
     "xmod": {"default_language": "en_XX"},
     "zamba": HYBRID | {"attention_head_dim": 16},

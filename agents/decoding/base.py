@@ -10,10 +10,10 @@ import torch
 from peft import PeftModel
 from torch import Tensor, nn
 from torch.nn import functional
-from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
+from ..._errors import UserError
 from .cpu import is_plain_linear
 
 WINDOW_NAMES = ("window_size", "attention_window_size")  # settings of models whose cache ignores windows (GPT-Neo)
@@ -27,6 +27,15 @@ def base_of(model: PreTrainedModel | PeftModel) -> PreTrainedModel:
     return base
 
 
+def backbone_of(base: PreTrainedModel) -> PreTrainedModel:
+    """Return the submodule that computes the hidden states. Raise `UserError` if the model has none."""
+    # Not `base_model`, which is the whole model if its class names an attribute that does not exist (Llama 4).
+    models = [module for module in base.modules() if isinstance(module, PreTrainedModel)]
+    if len(models) == 1:
+        raise UserError(f"{type(base).__name__} has no submodule for hidden states; give a causal language model")
+    return models[1]
+
+
 def computing_type(base: PreTrainedModel) -> torch.dtype:
     """Return the dtype of the model's matmuls: autocast's dtype if autocast is on, else the dtype of the weights."""
     kind = base.device.type
@@ -37,12 +46,16 @@ def window_of(base: PreTrainedModel) -> int | None:
     """Return the shortest attention window of the model's layers, in tokens. None: all layers have full attention."""
     config = base.config.get_text_config(decoder=True)
     windows = [window for name in WINDOW_NAMES if (window := getattr(config, name, None)) is not None]
-    for layer in DynamicCache(config=base.config).layers:
-        if type(layer) is DynamicSlidingWindowLayer:
-            windows.append(layer.sliding_window)
-        elif type(layer) is not DynamicLayer:
-            raise ValueError(f"the cache layer {type(layer).__name__} stores more than one key and value per token")
+    layers = DynamicCache(config=base.config).layers
+    windows += [layer.sliding_window for layer in layers if isinstance(layer, DynamicSlidingWindowLayer)]
     return min(windows, default=None)
+
+
+def check_layers(base: PreTrainedModel) -> None:
+    """Raise `ValueError` if a layer of the model remembers more than the keys and values of attention."""
+    for layer in DynamicCache(config=base.config).layers:
+        if type(layer) not in (DynamicLayer, DynamicSlidingWindowLayer):
+            raise ValueError(f"the cache layer {type(layer).__name__} stores more than one key and value per token")
 
 
 def next_logits(base: PreTrainedModel, ids: Tensor, cache: DynamicCache | None) -> Tensor:
@@ -60,12 +73,13 @@ def hidden_states_of(base: PreTrainedModel) -> Iterator[list[Tensor]]:
     def keep(module: nn.Module, args: object, output: object) -> None:
         newest[:] = [output[0]]  # type: ignore[index]
 
-    handle: RemovableHandle = base.base_model.register_forward_hook(keep)
-    try:
+    # Some models (OPT, BART) call only a part of their backbone. The outermost module that runs calls its hook last.
+    models = [module for module in base.modules() if isinstance(module, PreTrainedModel)]
+    with ExitStack() as stack:
+        for module in models[1:] or models:
+            stack.callback(module.register_forward_hook(keep).remove)
+        stack.callback(newest.clear)
         yield newest
-    finally:
-        handle.remove()
-        newest.clear()
 
 
 def keep_in(model: nn.Module, dtype: torch.dtype | None) -> None:

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Collection, Hashable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import replace
+from functools import cache, partial
 
 import numpy as np
 import torch
@@ -30,7 +31,7 @@ from .engine import Engine
 from .samples import DrawRecorder, Prompt, Sample
 from .sampling import Sampling, draw
 from .scheduler import Scheduler
-from .self_check import check_arena, is_cache_exact, is_exact_alone
+from .self_check import NUM_TESTED, check_arena, is_cache_exact, is_exact_alone
 from .slots import Claim
 from .steps.graph_steps import Capture
 
@@ -69,8 +70,6 @@ class Decoder:
         self._model = model
         self._base = base_of(model)
         patch_layers(self._base)
-        if value_head is not None and self._base.base_model is self._base:
-            raise ValueError(f"{type(self._base).__name__} has no hidden states for a value head; use value_head=None")
         self._value_head = value_head
         config = self._base.config.get_text_config(decoder=True)
         self._max_length: int | None = getattr(config, "max_position_embeddings", None)
@@ -84,14 +83,13 @@ class Decoder:
         self._scheduler = Scheduler(self._engine, self._is_stop, max_slots, capture)
         self._bank: AdapterBank | None = None  # bank of the last call with several adapters
         self._reason: str | None = None  # reason why the decoder's KV cache is not used; None: the cache is used
-        self._window: int | None = None
+        self._window = window_of(self._base)
         try:
             with torch.inference_mode(), self._evaluation():
                 self._engine.kept_per_position = check_arena(self._base)
-            self._window = window_of(self._base)
         except ValueError as error:
             self._reason = str(error)
-        self._is_cached: bool | None = None  # True if transformers' cache works; None: not tested yet
+        self._is_exact = cache(partial(is_cache_exact, self._base))  # by the number of tokens in the test
         self._has_warned = False
         self._computes = self._base.device, self._base.dtype
 
@@ -188,8 +186,6 @@ class Decoder:
             self._has_warned = True
             name = type(self._base).__name__
             warnings.warn(f"{name} is decoded by a slower plain loop, because {reason}", stacklevel=3)
-        if self._is_cached is None:
-            self._is_cached = is_cache_exact(self._base)
         for batch in _equal_lengths(claims, self._prefill_tokens):
             self._decode_by_hf_cache(batch, sampling, recorder)
 
@@ -198,23 +194,26 @@ class Decoder:
         owners = np.array([claim.owner for claim in claims])
         limits = np.array([claim.prompt.max_new_tokens for claim in claims])
         ids = torch.from_numpy(np.stack([claim.ids for claim in claims]))
-        cache = DynamicCache(config=self._base.config) if self._is_cached else None  # None: compute all tokens again
+        window = self._window or 0
+        num_tested = NUM_TESTED if ids.shape[1] + limits.max() <= window else NUM_TESTED + window
+        is_cached = self._is_exact(min(num_tested, self._max_length or num_tested))
+        kept = DynamicCache(config=self._base.config) if is_cached else None  # None: compute all tokens again
         is_open = np.ones(len(claims), bool)
         noise = recorder.noise
-        for step in range(int(limits.max())):
-            with hidden_states_of(self._base) as hidden:
-                logits = next_logits(self._base, sent(ids, self._base.device), cache)
+        with hidden_states_of(self._base) as hidden:
+            for step in range(int(limits.max())):
+                logits = next_logits(self._base, sent(ids, self._base.device), kept)
                 if step == 0 and self._value_head is not None:
                     recorder.record_values(owners, self._value_head(hidden[0][:, -1]))
-            own_noise = None if noise is None else sent(noise[owners, np.minimum(step, limits - 1)], logits.device)
-            drawn = draw(logits, sampling, own_noise)
-            tokens = drawn.tokens.cpu().numpy()
-            recorder.record(np.where(is_open, owners, -1), tokens, drawn)
-            is_open &= ~self._is_stop[tokens] & (step + 1 < limits)
-            if not is_open.any():
-                break
-            new = drawn.tokens[:, None]
-            ids = new if self._is_cached else torch.cat([sent(ids, new.device), new], dim=1)
+                own_noise = None if noise is None else sent(noise[owners, np.minimum(step, limits - 1)], logits.device)
+                drawn = draw(logits, sampling, own_noise)
+                tokens = drawn.tokens.cpu().numpy()
+                recorder.record(np.where(is_open, owners, -1), tokens, drawn)
+                is_open &= ~self._is_stop[tokens] & (step + 1 < limits)
+                if not is_open.any():
+                    break
+                new = drawn.tokens[:, None]
+                ids = new if is_cached else torch.cat([sent(ids, new.device), new], dim=1)
 
     def _why_not(self, prompts: Sequence[Prompt]) -> str | None:
         """Return the reason why the decoder's KV cache cannot be used for these prompts. None: it can be used."""

@@ -13,7 +13,7 @@ from transformers import PreTrainedModel
 from ..._errors import UserError
 from ..batching import padded, sent
 from .adapters import AdapterBank
-from .base import CastWeights, computing_type
+from .base import CastWeights, backbone_of, computing_type
 from .kv_cache import Arena, Placement, StopForward, own_attention, visibility
 from .slots import Moves, Seat
 
@@ -33,6 +33,7 @@ class Engine:
 
     def __init__(self, base: PreTrainedModel, prefill_tokens: int, kv_memory: float | None = None) -> None:
         self.base = base
+        self._backbone = backbone_of(base)
         self.kept_per_position = 0  # number of elements in the keys and values of one token; 0: unknown
         self._kv_memory = kv_memory
         self.arena = Arena(base.config.get_text_config(decoder=True).num_hidden_layers)
@@ -212,7 +213,7 @@ class Engine:
     def _fill(self, ids: Tensor, positions: Tensor, mask: Tensor | None) -> None:
         # `StopForward` skips the last layer after its keys and values: a sixth of the pass in a model with 4 layers.
         with suppress(StopForward), nullcontext() if mask is None else own_attention(self.base):
-            self.base.base_model(
+            self._backbone(
                 input_ids=ids, position_ids=positions, attention_mask=mask, past_key_values=self.arena, use_cache=True
             )
 

@@ -10,26 +10,57 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 
+from ..._errors import UserError
 from ..batching import sent
-from .base import computing_type, next_logits, window_of
+from .base import check_layers, computing_type, hidden_states_of, next_logits
+from .cpu import FAILURES
 from .engine import Engine
 from .samples import Prompt, Sample
 from .sampling import Sampling
 from .slots import Claim, SlotTable
 
-FAILURES = (ArithmeticError, AttributeError, LookupError, NotImplementedError, RuntimeError, TypeError, ValueError)
-"""Exceptions that models raise if they do not support a given cache or mask."""
-
-
-def uses_tf32(base: PreTrainedModel) -> bool:
-    """Return True if float32 matrix multiplications of a model on a GPU read 10 bits of each mantissa (TF32)."""
-    # PyTorch before 2.9 does not have this setting.
-    return base.device.type == "cuda" and getattr(torch.backends.cuda.matmul, "fp32_precision", "") == "tf32"
+NUM_TESTED, NUM_STEPS = 24, 16  # number of tokens in a test, and of tokens that are decoded one by one
 
 
 def tolerance(base: PreTrainedModel) -> float:
     """Return the largest accepted rounding error of a model's outputs, relative to the largest output."""
-    return {torch.float64: 1e-8, torch.float32: 0.01 if uses_tf32(base) else 5e-5}.get(computing_type(base), 0.05)
+    # TF32: matmuls of float32 on a GPU read 10 bits of each mantissa. PyTorch before 2.9 does not have this setting.
+    is_tf32 = base.device.type == "cuda" and getattr(torch.backends.cuda.matmul, "fp32_precision", "") == "tf32"
+    return {torch.float64: 1e-8, torch.float32: 0.01 if is_tf32 else 5e-5}.get(computing_type(base), 0.05)
+
+
+def check_causal(model: PreTrainedModel) -> int:
+    """Return the number of hidden units per token of a model with or without output head.
+
+    Raises:
+        UserError: if a pass on token ids alone raises an error, or if outputs depend on later tokens or their number.
+    """
+    name, config = type(model).__name__, model.config.get_text_config(decoder=True)
+    length = max(2, min(6, getattr(config, "max_position_embeddings", None) or 6))
+    ids = torch.arange(2 * length, device=model.device).view(2, length) % config.vocab_size
+    ids[1, : length // 2] = ids[0, : length // 2]  # the two rows have the same beginning
+    learned = [weight for weight in model.parameters() if weight.requires_grad and weight.numel() <= 2**16]
+    try:
+        with hidden_states_of(model) as states:
+            outputs = model(input_ids=ids, use_cache=False)[0]
+            shape = states[0].shape
+        if learned:
+            torch.autograd.grad(outputs.sum(), learned, allow_unused=True)
+        alone = model(input_ids=ids[:1, : length // 2], use_cache=False)[0]
+    except (*FAILURES, ImportError) as error:
+        cause = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
+        raise UserError(
+            f"{name} cannot be trained on token ids alone ({cause}); give a causal language model for text, or other "
+            "lora_target_modules for adapters"
+        ) from error
+    if not shape[:2] == outputs.shape[:2] == ids.shape:
+        raise UserError(f"{name} has hidden states of shape {tuple(shape)}, not one row per token; give another model")
+    first, second = outputs[:, : length // 2]
+    # The median, because a rounding error may select another expert for a token if the number of tokens differs.
+    changes = (first - second).abs().amax(), (first - alone[0]).abs().amax(dim=-1).median()
+    if max(changes) > tolerance(model) * outputs.abs().max():
+        raise UserError(f"{name} is not causal: outputs depend on later tokens; give a causal language model")
+    return int(shape[2])
 
 
 def check_arena(base: PreTrainedModel) -> int:
@@ -38,32 +69,32 @@ def check_arena(base: PreTrainedModel) -> int:
     Returns:
         Number of elements in the keys and values of one token, in all layers.
     """
-    window_of(base)
-    if base.config.is_encoder_decoder or base.base_model is base:
-        raise ValueError("the model is not a decoder with a separate output head")
+    check_layers(base)
     config = base.config.get_text_config(decoder=True)
     longest = getattr(config, "max_position_embeddings", None) or 23
     ids = [(np.arange(length) * 7 + 3 * length) % config.vocab_size for length in (11, 4, min(23, longest))]
     engine = Engine(base, prefill_tokens=64)
     try:
         worst, scale = _largest_difference(engine, ids)
+        stores = [store for layer in engine.arena.layers for store in (layer.keys, layer.values)]
+        num_kept = sum(store.shape[1] * store.shape[3] for store in stores)
     except FAILURES as error:
         raise ValueError(f"a forward pass with the KV cache raises {type(error).__name__}: {error}") from error
     if not worst <= tolerance(base) * scale:
         raise ValueError(f"logits with the KV cache have errors up to {worst:.2g}; the largest logit is {scale:.2g}")
-    stores = [store for layer in engine.arena.layers for store in (layer.keys, layer.values)]
-    return sum(store.shape[1] * store.shape[3] for store in stores)
+    return num_kept
 
 
-def is_cache_exact(base: PreTrainedModel) -> bool:
+def is_cache_exact(base: PreTrainedModel, num_tokens: int) -> bool:
     """Return True if decoding with transformers' cache gives the same logits as a forward pass without a cache."""
-    # Some models expect a cache in another argument. They ignore `past_key_values`, and see only the newest tokens.
-    ids = torch.arange(3, 12, device=base.device)[None] % base.config.get_text_config(decoder=True).vocab_size
-    expected = base(input_ids=ids, use_cache=False).logits[:, -1]
+    # Some models ignore `past_key_values`. Others have a cache with a window, and attention without a window.
+    size = base.config.get_text_config(decoder=True).vocab_size
+    ids = torch.arange(3, 3 + num_tokens, device=base.device)[None] % size
+    expected = base(input_ids=ids, use_cache=False).logits[0, -NUM_STEPS:]
     try:
         cache = DynamicCache(config=base.config)
-        for part in (ids[:, :6], ids[:, 6:7], ids[:, 7:8], ids[:, 8:]):
-            logits = next_logits(base, part, cache)
+        next_logits(base, ids[:, :-NUM_STEPS], cache)
+        logits = torch.cat([next_logits(base, part, cache) for part in ids[:, -NUM_STEPS:].split(1, dim=1)])
     except FAILURES:
         return False
     return bool((logits - expected).abs().max() <= tolerance(base) * expected.abs().max())
@@ -76,10 +107,9 @@ def is_exact_alone(generate: Callable[[Sequence[Prompt], Sampling], list[Sample]
     together = generate(prompts, Sampling(greedy=True))
     alone = [generate([prompt], Sampling(greedy=True))[0] for prompt in prompts]
     return all(
-        np.array_equal(one.ids, other.ids)
-        and np.array_equal(one.logprobs, other.logprobs)
-        and np.array_equal(one.entropies, other.entropies)
+        np.array_equal(getattr(one, name), getattr(other, name))
         for one, other in zip(together, alone, strict=True)
+        for name in ("ids", "logprobs", "entropies")
     )
 
 

@@ -24,13 +24,14 @@ from ...envs.core import Message, messages_of
 from ..batching import padded
 from ..core import Critic, CriticInput, HeadCritic, Workplace
 from ..decoding.cpu import patch_layers
+from ..decoding.self_check import check_causal
 from ..encoding import MAX_KEPT_TOKENS, Encoder, Recent
 from ..scoring.recomputing import recompute_layers
 from ..scoring.scorer import at_once
 from ..scoring.sharding import Shards, give
 from ..scoring.small_models import SelectiveLastLayer, selective_last_layer, states_at
 from .compact_tokenizer import NUM_OWN_WORDS, CompactTokenizer
-from .heads import value_head_of
+from .heads import value_head
 from .policy import LanguagePolicy
 from .shape import small_config
 
@@ -84,7 +85,7 @@ class TextCritic(Critic):
         if is_compact:
             num_words = backbone.config.get_text_config().vocab_size
             self._compact = CompactTokenizer(self.encoder, num_words - NUM_OWN_WORDS)
-        self.head = value_head_of(backbone, head_hidden_dim, num_agents or 1)
+        self.head = value_head(check_causal(backbone), head_hidden_dim, num_agents or 1).to(backbone.device)
         self._settings = {"head_hidden_dim": head_hidden_dim, "num_agents": num_agents, "is_compact": is_compact}
         self._selective = selective_last_layer(backbone)
         self._plain = backbone

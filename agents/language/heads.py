@@ -17,14 +17,12 @@ class HeadLayer(nn.Linear):
             return super().forward(input.float())
 
 
-def value_head_of(model: PreTrainedModel, hidden_dim: int | None, num_values: int = 1) -> nn.Module:
-    """Return a value head, with a tanh layer if `hidden_dim` is set. Values start at 0, so advantages are returns."""
-    size = model.config.get_text_config().hidden_size
+def value_head(size: int, hidden_dim: int | None, num_values: int = 1) -> nn.Module:
+    """Return a head that reads states [N, size], with a tanh layer if `hidden_dim` is set. Values start at 0."""
     last = HeadLayer(hidden_dim or size, num_values)
     nn.init.zeros_(last.weight)
     nn.init.zeros_(last.bias)
-    head = last if hidden_dim is None else nn.Sequential(HeadLayer(size, hidden_dim), nn.Tanh(), last)
-    return head.to(model.device)
+    return last if hidden_dim is None else nn.Sequential(HeadLayer(size, hidden_dim), nn.Tanh(), last)
 
 
 def keep_head_precise(model: PreTrainedModel) -> None:

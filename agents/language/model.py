@@ -18,6 +18,7 @@ from ..decoding.adapters import REFERENCE, active_adapter
 from ..decoding.base import base_of
 from ..decoding.decoder import Decoder
 from ..decoding.samples import Generator
+from ..decoding.self_check import check_causal
 from ..decoding.steps.graph_steps import CudaGraphs
 from ..encoding import Encoder, end_ids_of
 from ..scoring.recomputing import recompute_layers
@@ -54,6 +55,7 @@ class LanguageModel:
         self.recomputes_activations = recomputes_activations
         self.model = model.eval()  # with dropout, sampling and updates would use different distributions
         self.base = base_of(model)
+        self.hidden_size = check_causal(self.base)
         self.num_weights = sum(weight.numel() for weight in self.base.parameters())
         self.encoder = Encoder(
             tokenizer,

@@ -96,18 +96,21 @@ def check_language_model(name: str | Path) -> PreTrainedConfig:
     """Return the configuration of a causal language model. Raise `UserError` for other or malformed models."""
     config = model_config(name)
     kind = type(config)
-    if config.is_encoder_decoder:
+    for is_other, fault in (
+        (config.is_encoder_decoder, "is an encoder-decoder"),
+        (kind in MODEL_FOR_MASKED_LM_MAPPING and not getattr(config, "is_decoder", False), "is an encoder"),
+        (kind not in MODEL_FOR_CAUSAL_LM_MAPPING, "does not generate text"),
+    ):
+        if is_other:
+            raise UserError(f"the model {str(name)!r} ({config.model_type}) {fault}; give a causal language model")
+    text = config.get_text_config(decoder=True)
+    size, pad = getattr(text, "vocab_size", None), getattr(text, "pad_token_id", None)
+    if size is not None and pad is not None and not -size <= pad < size:
         raise UserError(
-            f"the model {str(name)!r} ({config.model_type}) is an encoder-decoder; give a causal language model"
-        )
-    if kind in MODEL_FOR_MASKED_LM_MAPPING and not getattr(config, "is_decoder", False):
-        raise UserError(f"the model {str(name)!r} ({config.model_type}) is an encoder; give a causal language model")
-    if kind not in MODEL_FOR_CAUSAL_LM_MAPPING:
-        raise UserError(
-            f"the model {str(name)!r} ({config.model_type}) does not generate text; give a causal language model"
+            f"{name} has pad_token_id={pad}, outside its {size} tokens; correct pad_token_id in config.json"
         )
     num_tensors = _check_weights(name)
-    num_layers = getattr(config.get_text_config(decoder=True), "num_hidden_layers", None) or 0
+    num_layers = getattr(text, "num_hidden_layers", None) or 0
     if num_tensors is not None and num_layers > num_tensors:  # building these layers could exhaust the memory
         raise UserError(f"{name} has {num_tensors} tensors for num_hidden_layers={num_layers}; use a complete model")
     return config

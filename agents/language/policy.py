@@ -42,7 +42,7 @@ from ..encoding import TokenRecord
 from ..scoring.packing import num_tokens, rows_of
 from ..scoring.sharding import give
 from ..vllm.server import VLLMServer
-from .heads import value_head_of
+from .heads import value_head
 from .model import LanguageModel
 
 SETTINGS_FILE = "collm_policy.json"
@@ -81,7 +81,8 @@ class LanguagePolicy(TrainablePolicy):
         self.sampling = sampling
         self.max_new_tokens = max_new_tokens
         self.adapter = adapter
-        self.value_head = value_head_of(language_model.base, value_head_hidden_dim) if has_value_head else None
+        head = value_head(language_model.hidden_size, value_head_hidden_dim) if has_value_head else None
+        self.value_head = None if head is None else head.to(language_model.device)
         # Policies without a value head share the generator and its KV cache.
         self._generator = language_model.generator
         if self.value_head is not None:

@@ -16,8 +16,9 @@ from transformers import PreTrainedModel
 from transformers.modeling_layers import GradientCheckpointingLayer
 
 from ..batching import sent
+from ..decoding.cpu import FAILURES
 from ..decoding.kv_cache import StopForward, visibility
-from ..decoding.self_check import FAILURES, tolerance
+from ..decoding.self_check import tolerance
 
 Ids = NDArray[np.int64]
 MAX_FRACTION = 0.8  # with a larger fraction of selected tokens, the whole layer is faster

@@ -12,8 +12,8 @@ from collm.agents.decoding.decoder import PREFILL_TOKENS, Decoder, Prompt
 from collm.agents.decoding.sampling import Sampling
 
 STOP = 3
-MODELS = ("llama", "eager", "qwen2", "qwen3", "gpt2")
-OTHERS = ("windowed", "mamba", "gemma2")  # models that the arena cannot serve
+MODELS = ("llama", "eager", "qwen2", "qwen3", "gpt2", "opt")
+OTHERS = ("windowed", "mamba", "gemma2", "gpt_oss", "moshi", "bart")  # models that the arena cannot serve
 
 
 @pytest.fixture(scope="module")
@@ -119,11 +119,12 @@ def test_equal_prompts_are_computed_once_and_sampled_apart(llama):
     assert_same(samples, [Decoder(llama, []).generate([prompt], Sampling())[0] for prompt in prompts])
 
 
-@pytest.mark.parametrize("name", ["llama", "gemma2"])
+@pytest.mark.parametrize("name", ["llama", "gemma2", "opt", "bart"])
 @pytest.mark.filterwarnings("ignore:.*slower plain loop:UserWarning")
 def test_the_value_is_the_heads_at_the_last_prompt_token(name):
     torch.manual_seed(1)
-    model, head, prompts = model_of(name), nn.Linear(32, 1), ragged_prompts(9)
+    model, prompts = model_of(name), ragged_prompts(9)
+    head = nn.Linear(model.get_output_embeddings().in_features, 1)
     samples = Decoder(model, [STOP], max_slots=4, value_head=head).generate(prompts, Sampling())
     with torch.no_grad():
         expected = [head(model.model(input_ids=torch.tensor(p.ids)[None])[0][0, -1]).item() for p in prompts]

@@ -1,9 +1,11 @@
 import numpy as np
 import pytest
 import torch
+from architectures import model_of
 from fakes import Chatter, byte_tokenizer, language_policy, random_llama
 from transformers import AutoModel
 
+from collm._errors import UserError
 from collm.agents.core import CriticInput
 from collm.agents.encoding import Encoder
 from collm.agents.language.compact_tokenizer import MAX_POWER, CompactTokenizer
@@ -90,6 +92,16 @@ def test_a_critic_with_one_value_per_agent_is_saved_with_its_head(tmp_path):
     assert values.shape == (2, 3) and len(set(values[0].tolist())) == 3
     critic.save(tmp_path)
     torch.testing.assert_close(TextCritic.load(tmp_path).values(inputs), values)
+
+
+def test_a_backbone_whose_values_change_with_later_tokens_is_refused():
+    with pytest.raises(UserError, match="BertGenerationEncoder is not causal"):
+        TextCritic(model_of("bidirectional").base_model, byte_tokenizer())
+
+
+def test_the_head_has_the_size_of_the_hidden_states_not_of_the_layers():
+    critic = TextCritic(model_of("opt").base_model, byte_tokenizer())
+    assert critic.backbone.config.hidden_size == 32 and critic.head.in_features == 16
 
 
 def test_the_compact_tokenizer_is_lossless_and_replaces_names_and_repeated_texts():

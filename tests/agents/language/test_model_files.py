@@ -44,6 +44,7 @@ def load(folder) -> None:
         ("config.json", {"_attn_implementation": "owner/kernel:attend"}, "owner/kernel"),
         ("config.json", {"num_hidden_layers": 10**9}, "num_hidden_layers"),
         ("config.json", {"vocab_size": 2**40}, "cannot be loaded"),
+        ("config.json", {"pad_token_id": 2**20}, "pad_token_id=1048576"),
         ("adapter_config.json", {"megatron_config": {"a": 1}, "megatron_core": "own_code"}, "megatron_config"),
         ("model.safetensors.index.json", {"weight_map": {"x": "../other/model.safetensors"}}, "weight_map"),
     ],

@@ -280,6 +280,36 @@ def test_the_sampler_and_the_scorer_agree_on_the_filtered_distribution():
     assert logprobs.item() == pytest.approx(-np.log(1 + np.exp(3)))
 
 
+@pytest.mark.parametrize("name", ["gemma2", "gpt_oss", "opt", "bart"])
+def test_the_head_is_used_alone_only_if_it_computes_the_logits(name):
+    scorer = Scorer(model_of(name))
+    assert scorer._has_plain_head is (name != "gemma2")
+    tracks = groups(num_groups=1, size=2)
+    logprobs, _, ends = scorer.scores(all_rows(tracks), 1.0)
+    plain = model_of(name)
+    turns = [turn.tokens for track in tracks for turn in track]
+    expected = []
+    for turn in turns:
+        ids = torch.tensor([*turn.prompt_ids, *turn.completion_ids])[None]
+        start = turn.prompt_ids.size
+        scores = plain(input_ids=ids, use_cache=False).logits[0, start - 1 : -1].log_softmax(-1)
+        expected.append(scores.gather(1, ids[0, start:, None])[:, 0])
+    torch.testing.assert_close(logprobs, torch.cat(expected), atol=1e-5, rtol=1e-4)
+    torch.testing.assert_close(scorer.prompt_states(all_rows(tracks)), ends, atol=1e-5, rtol=1e-4)
+
+
+def test_a_cap_is_found_if_logits_are_too_small_to_be_capped():
+    model = model_of("gemma2")
+    assert model.config.final_logit_softcapping == 30
+    with torch.no_grad():
+        for weight in model.lm_head.parameters():
+            weight.mul_(0.1)
+    ids = torch.arange(8)[None]
+    states = model.model(input_ids=ids, use_cache=False).last_hidden_state
+    torch.testing.assert_close(model(input_ids=ids).logits, model.lm_head(states), atol=1e-4, rtol=1e-3)
+    assert not Scorer(model)._has_plain_head
+
+
 def test_a_model_of_three_words_is_served():
     model = random_llama(vocab_size=3)
     track = (Completion("", tokens=TokenRecord(np.array([1, 2]), np.array([0, 1]), False, "")),)
