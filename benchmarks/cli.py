@@ -29,7 +29,6 @@ COMMANDS = {
     "evaluate": ("collm.benchmarks.commands.evaluate", "evaluate trained teams or models on held-out tasks"),
     "crossplay": ("collm.benchmarks.commands.playing.crossplay", "evaluate teams of agents from different runs"),
     "exploit": ("collm.benchmarks.commands.playing.exploit", "measure how much each agent gains if it alone deviates"),
-    "play-page": ("collm.benchmarks.commands.playing.page", "write a page to play with trained teams in a browser"),
     "chat": ("collm.benchmarks.commands.playing.chat", "chat with an agent of a run"),
     "imitate": ("collm.benchmarks.commands.imitate", "train a start checkpoint on scripted demonstrations"),
     "export": ("collm.benchmarks.commands.export", "write a run's models for transformers, with a model card"),

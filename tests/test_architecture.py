@@ -43,7 +43,7 @@ ORDER = {  # modules and folders of each layer, the lowest first. They import on
     "benchmarks": (
         "arguments errors markdown",
         "cli crossplay leaderboard sharing doctor",
-        "comparison core throughput play_page",
+        "comparison core throughput",
         "report",
         "commands",
     ),
