@@ -162,11 +162,8 @@ def test_the_commands_of_a_page_run_one_after_the_other(page, first_run, tmp_pat
         (tmp_path / "suite.toml").write_text(suite)
     with ChatServer(lambda body: "wall wood") as server:
         for command in shown:
-            if "theirs.json" in command:  # as from another team
-                (own,) = tmp_path.glob("mine/*.json")
-                (tmp_path / "theirs.json").write_text(own.read_text().replace("my-model", "their-model"))
             smaller = next((SMALLER[start] for start in sorted(SMALLER, reverse=True) if command.startswith(start)), "")
-            is_smaller = not any(option in command for option in ("--help", "--submissions", " > "))
+            is_smaller = not any(option in command for option in ("--help", " > "))
             call = f"{command} {smaller if is_smaller else ''}"
             assert _status(call.replace(SERVER, server.url.removesuffix("/v1"))) == 0, (call, capfd.readouterr().err)
 

@@ -40,7 +40,7 @@ EXAMPLES = (
     "collm evaluate --model Qwen/Qwen3-0.6B --env collm/MiniCode-v1 --is-chat --episodes 50",
     "collm evaluate --model tiny,runs/a/agents/main_0 --env collm/MiniCode-v1",
     "collm evaluate owner/name --env collm/MiniBuild-v0",
-    "collm evaluate --suite core --model tiny --submissions theirs.json",
+    "collm evaluate --suite core --model tiny reference",
     "collm evaluate runs/a runs/b --model tiny openai:my-model@http://localhost:8000 --env collm/MiniCode-v1",
 )
 
@@ -57,8 +57,6 @@ class EvaluateArguments(Checked):
     suite: Literal["core"] | None = None
     """Suite of environments with fixed held-out seeds. core: all of collm's environments, or only --env.
     With a suite, --model also accepts reference, random and empty. None: one environment."""
-    submissions: tuple[Path, ...] = ()
-    """Submission files of other teams to show in the table of the suite."""
     env: str | None = None
     """Id of the environment. None: the environment of the runs."""
     env_kwargs: tuple[str, ...] = ()
@@ -186,8 +184,8 @@ def play_suite(arguments: EvaluateArguments, folders: Sequence[Path], console: C
         for name in ("env_kwargs", "episodes", "split"):
             if getattr(arguments, name) != getattr(untouched, name):
                 raise UserError(f"--{name.replace('_', '-')} is fixed in a suite; remove it")
-        if not (arguments.directories or arguments.models or arguments.submissions):
-            raise UserError("no team is given; give --model, run directories, or --submissions")
+        if not (arguments.directories or arguments.models):
+            raise UserError("no team is given; give --model or run directories")
         folder = arguments.out or Path("runs") / f"{arguments.suite}-{datetime.now():%Y%m%d-%H%M%S}"
         check_folder(folder, "--out")
         evaluate_suite(
@@ -195,7 +193,6 @@ def play_suite(arguments: EvaluateArguments, folders: Sequence[Path], console: C
             folder,
             directories=folders,
             models=arguments.models,
-            submissions=arguments.submissions,
             ids=() if arguments.env is None else (arguments.env,),
             ways=tuple(dict.fromkeys(arguments.played)),
             model=arguments.model,
@@ -209,8 +206,6 @@ def check_call(arguments: EvaluateArguments) -> None:
         raise UserError("no team is given; give a run directory, or --model with --env")
     if arguments.models and arguments.env is None and not arguments.directories:
         raise UserError(f"--model {' '.join(arguments.models)} needs --env ID; `collm envs` lists the environments")
-    if arguments.submissions:
-        raise UserError("--submissions needs --suite; add --suite core")
     if not arguments.played:
         raise UserError("--played is empty; give sampled, greedy, or both")
 

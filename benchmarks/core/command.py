@@ -1,4 +1,4 @@
-"""`collm evaluate --suite core`: evaluate teams on the core suite, and write submissions and a table."""
+"""`collm evaluate --suite core`: evaluate teams on the core suite, and write results and a table."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ from ...envs.players import PLAYERS
 from ...envs.vectors.vector import SyncVector
 from ..errors import UserError
 from ..markdown import markdown_table
-from .submission import ANCHORS_FILE, Submission, core_ids, read_submission, seeds_of
+from .result import ANCHORS_FILE, SuiteResult, core_ids, seeds_of
 
 TABLE_FILE = "table.md"
 NUM_RESAMPLES = 5_000
 TITLE = "Core suite: score on held-out seeds, 0 as random play and 1 as the reference player, mean [95 %]"
 SPLIT = "test"
 
-# Callback after each environment, with the incomplete submission and a line about the environment.
-OnProgress = Callable[[Submission, str], None]
+# Callback after each environment, with the incomplete result and a line about the environment.
+OnProgress = Callable[[SuiteResult, str], None]
 Returns = Mapping[str, Sequence[float]]  # team returns; keys: decoding modes ("sampled", "greedy")
 
 
@@ -76,14 +76,13 @@ def evaluate_suite(
     *,
     directories: Sequence[Path] = (),
     models: Sequence[str] = (),
-    submissions: Sequence[Path] = (),
     ids: Sequence[str] = (),
     ways: Sequence[str] = ("sampled", "greedy"),
     model: ModelConfig | None = None,
     trust: bool = False,
     is_json: bool = False,
 ) -> None:
-    """Evaluate teams on the suite. Write one submission per team after each environment, and the table `table.md`.
+    """Evaluate teams on the suite. Write one result per team after each environment, and the table `table.md`.
 
     The arguments are the options of `collm evaluate --suite core`. The runs in `directories` are one team, and each of
     `models` is a team. Empty `ids`: all environments.
@@ -94,7 +93,6 @@ def evaluate_suite(
     """
     for name in models:
         refuse_password(name)
-    others = [read_submission(file) for file in submissions]
     for id in ids:
         seeds_of(id)
     chosen = tuple(ids) or core_ids()
@@ -103,34 +101,33 @@ def evaluate_suite(
         raise UserError("the names of two teams give the same file name; evaluate them in separate calls")
     refuse_foreign_files(folder, [TABLE_FILE, *map(file_name, teams)])
 
-    def on_progress(so_far: Submission, line: str) -> None:
+    def on_progress(so_far: SuiteResult, line: str) -> None:
         if so_far.returns:
             so_far.write(folder / file_name(so_far.team))
         if not is_json:
             console.print(shown(line), markup=False, highlight=False)
 
-    played: list[Submission] = []
+    played: list[SuiteResult] = []
     for name in models:
         if name in PLAYERS:
-            played.append(player_submission(name, chosen, on_progress))
+            played.append(player_result(name, chosen, on_progress))
         else:
             config = replace(model or ModelConfig(), model=name)
-            played.append(model_submission(config, chosen, ways, folder, on_progress))
+            played.append(model_result(config, chosen, ways, folder, on_progress))
     if directories:
-        played.append(runs_submission(directories, ways, trust, on_progress))
-    everyone = [*played, *others]
+        played.append(runs_result(directories, ways, trust, on_progress))
     if is_json:
-        print(json.dumps([each.to_json() for each in everyone], indent=1, ensure_ascii=False))
-    write_text(folder, TABLE_FILE, markdown(everyone))
+        print(json.dumps([each.to_json() for each in played], indent=1, ensure_ascii=False))
+    write_text(folder, TABLE_FILE, markdown(played))
     if not is_json:
-        header, cells = rows(everyone)
+        header, cells = rows(played)
         table = Table(*(Column(Text(shown(name))) for name in header), title=Text(TITLE), title_justify="left")
         for row in cells:
             table.add_row(*row)
         console.print(table)
-        for line in reasons(everyone):
+        for line in reasons(played):
             print_line(line, console)
-        console.print(f"submissions and the table: {shown(folder)}", markup=False, soft_wrap=True)
+        console.print(f"results and the table: {shown(folder)}", markup=False, soft_wrap=True)
     if any(each.unplayed for each in played):
         raise SystemExit(1)
 
@@ -153,46 +150,46 @@ def suite_score(returns: Mapping[str, Sequence[float]]) -> Interval:
     return percentile_interval(float(scores.mean()), resampled(scores, indices).mean(axis=(1, 2)), 0.95)
 
 
-def rows(submissions: Sequence[Submission]) -> tuple[list[str], list[list[str]]]:
+def rows(results: Sequence[SuiteResult]) -> tuple[list[str], list[list[str]]]:
     """Header and cells: one column per team and decoding mode, one row per environment, and a row of means."""
-    columns = [(each, way) for each in submissions for way in each.ways]
+    columns = [(each, way) for each in results for way in each.ways]
     header = ["environment", *(f"{each.team}, {way}" for each, way in columns)]
     cells = [[id, *(_cell(each, way, id) for each, way in columns)] for id in core_ids()]
     return header, [*cells, ["mean", *(_mean(each, way) for each, way in columns)]]
 
 
-def _cell(submission: Submission, way: str, id: str) -> str:
-    if id in submission.unplayed:
+def _cell(result: SuiteResult, way: str, id: str) -> str:
+    if id in result.unplayed:
         return "unplayed"
-    returns = submission.returns.get(id, {}).get(way)
+    returns = result.returns.get(id, {}).get(way)
     return "-" if returns is None else str(score(id, returns))
 
 
-def _mean(submission: Submission, way: str) -> str:
-    played = {id: ways[way] for id, ways in submission.returns.items() if way in ways}
+def _mean(result: SuiteResult, way: str) -> str:
+    played = {id: ways[way] for id, ways in result.returns.items() if way in ways}
     missing = "" if len(played) == len(core_ids()) else f" ({len(played)} of {len(core_ids())})"
     return f"{suite_score(played)}{missing}"
 
 
-def reasons(submissions: Sequence[Submission]) -> list[str]:
-    return [f"{each.team} did not play {id}: {why}" for each in submissions for id, why in each.unplayed.items()]
+def reasons(results: Sequence[SuiteResult]) -> list[str]:
+    return [f"{each.team} did not play {id}: {why}" for each in results for id, why in each.unplayed.items()]
 
 
-def markdown(submissions: Sequence[Submission]) -> str:
-    lines = [f"# {TITLE}", "", markdown_table(*rows(submissions))]
-    if found := reasons(submissions):
+def markdown(results: Sequence[SuiteResult]) -> str:
+    lines = [f"# {TITLE}", "", markdown_table(*rows(results))]
+    if found := reasons(results):
         lines += ["", *(f"- {line}" for line in found)]
     return "\n".join(lines) + "\n"
 
 
-def player_submission(name: str, ids: Sequence[str], on_progress: OnProgress) -> Submission:
+def player_result(name: str, ids: Sequence[str], on_progress: OnProgress) -> SuiteResult:
     """Evaluate a scripted player ("reference", "random" or "empty") on environments of the suite."""
-    return _submission(name, [name], {id: partial(_player_returns, name, id) for id in ids}, on_progress)
+    return _result(name, {id: partial(_player_returns, name, id) for id in ids}, on_progress)
 
 
-def model_submission(
+def model_result(
     model: ModelConfig, ids: Sequence[str], ways: Sequence[str], folder: Path, on_progress: OnProgress
-) -> Submission:
+) -> SuiteResult:
     """Evaluate untrained models on environments of the suite.
 
     Args:
@@ -203,13 +200,11 @@ def model_submission(
         UserError: if the models cannot play any of the environments.
     """
     plays = {id: lambda id=id: _returns(untrained(model, id, folder), ways) for id in ids}
-    return _submission(model.model, model.model.split(","), plays, on_progress)
+    return _result(model.model, plays, on_progress)
 
 
-def runs_submission(
-    directories: Sequence[Path], ways: Sequence[str], trust: bool, on_progress: OnProgress
-) -> Submission:
-    """Evaluate each run in the environment in which it was trained, and combine the results to one submission.
+def runs_result(directories: Sequence[Path], ways: Sequence[str], trust: bool, on_progress: OnProgress) -> SuiteResult:
+    """Evaluate each run in the environment in which it was trained, and combine the returns to one result.
 
     Raises:
         UserError: if two runs have the same environment, or if an environment is not in the suite.
@@ -224,18 +219,16 @@ def runs_submission(
         # The suite uses default arguments, because other arguments could make an environment easier.
         runs[id] = replace(run, experiment=replace(run.experiment, env_kwargs={}))
     plays = {id: partial(_returns, run, ways) for id, run in runs.items()}
-    return _submission(team_of(directories), [str(each) for each in directories], plays, on_progress)
+    return _result(team_of(directories), plays, on_progress)
 
 
 def team_of(directories: Sequence[Path]) -> str:
     return " ".join(map(str, directories))
 
 
-def _submission(
-    team: str, models: Sequence[str], plays: Mapping[str, Callable[[], Returns]], on_progress: OnProgress
-) -> Submission:
+def _result(team: str, plays: Mapping[str, Callable[[], Returns]], on_progress: OnProgress) -> SuiteResult:
     """Play all environments. A ValueError of an environment is stored as the reason in `unplayed`."""
-    made = Submission(team, models, {})
+    made = SuiteResult(team)
     for id, play in plays.items():
         try:
             found = play()
