@@ -205,7 +205,7 @@ class Algorithm(ABC, Generic[Settings]):
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Restore the result of `state_dict`. `state` is {} if an older version saved the checkpoint."""
+        """Restore the result of `state_dict`."""
 
     def check(self) -> None:
         """Raise `ValueError` if settings contradict each other. Overriding methods call `super().check()`."""
@@ -271,7 +271,7 @@ class ActorCritic(Algorithm[Settings], ABC):
         return {"critic_warmup": self.critic_warmup}  # the default depends on num_updates, which may change on resume
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self._warmup = state.get("critic_warmup")
+        self._warmup = state["critic_warmup"]
 
     def check(self) -> None:
         super().check()

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from .._ranges import (
     Advanced,
@@ -34,8 +33,6 @@ EvalMetric = Literal["nash_conv"]
 Estimator = Literal["td", "n_step", "gae", "monte_carlo"]
 KLEstimator = Literal["k1", "k2", "k3"]
 RewardModelPays = Literal["end", "differences"]
-OLDER_VALUES: Mapping[str, Any] = MappingProxyType({"loss_denominator": "sampled", "credited_reward": "team"})
-"""Values of settings that an older run's config.json lacks, if these values differ from the present defaults."""
 
 
 @dataclass(frozen=True, kw_only=True)

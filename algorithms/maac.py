@@ -60,4 +60,4 @@ class COMA(MAAC[COMAConfig]):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         super().load_state_dict(state)
-        self.counts = {agent: Counter(known) for agent, known in state.get("counts", {}).items()}
+        self.counts = {agent: Counter(known) for agent, known in state["counts"].items()}

@@ -229,4 +229,4 @@ class RAE(Reinforce):
         return {"baselines": dict(self.baselines)}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        self.baselines = dict(state.get("baselines", {}))
+        self.baselines = dict(state["baselines"])

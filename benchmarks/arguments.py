@@ -14,8 +14,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from .._errors import UserError
 from .._ranges import bare
-from .._removed import replacement
-from .._settings import Setting, settings_of
+from .._settings import FOREIGN_NAMES, Setting, settings_of
 
 Arguments = TypeVar("Arguments")
 HELP_ALL = "--help-all"
@@ -62,7 +61,7 @@ def parsed(
         about += "\n\nexamples:\n" + "\n".join(f"  {example}" for example in examples)
     _refuse_empty_paths([each for each in settings.values() if "Path" in str(each.hint)], args)
     if inside:
-        _refuse_removed(command, settings.values(), args)
+        _refuse_foreign_names(command, settings.values(), args)
         args = _with_whole_tuples(settings.values(), given or {}, args)
     args = _with_lists(settings.values(), _with_flags(settings.values(), args))
     options = (tyro.conf.OmitArgPrefixes,)
@@ -112,11 +111,11 @@ def _refuse_empty_paths(settings: Sequence[Setting], args: Sequence[str]) -> Non
             raise UserError("a path is empty; give a path, or . for this folder")
 
 
-def _refuse_removed(command: str, settings: Iterable[Setting], args: Sequence[str]) -> None:
+def _refuse_foreign_names(command: str, settings: Iterable[Setting], args: Sequence[str]) -> None:
     known = {name for each in settings for name in (each.name, *each.also)}
     for word in args:
         name = _name_of(word)
-        instead = replacement(name) or replacement(name.removeprefix("no_"))
+        instead = FOREIGN_NAMES.get(name)
         if instead and name not in known:
             raise UserError(f"collm {command} has no {word.partition('=')[0]}; {instead}")
 

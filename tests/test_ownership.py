@@ -1,12 +1,8 @@
-import json
-
 import pytest
 
 from collm._ownership import MARKER, ForeignFileError, holds_run, note, owned, refuse_full_folder, write_text, written
-from collm._ownership import refuse_foreign_files as refuse_files
 from collm._ownership import refuse_foreign_folder as refuse_folder
-
-RUN = {"algorithm": "iac", "env": "collm/MiniCode-v1", "env_kwargs": {}, "config": {}}
+from collm.algorithms.runs.files import only_one
 
 
 def test_a_file_of_collm_s_is_overwritten_and_one_of_others_is_refused(tmp_path):
@@ -51,32 +47,9 @@ def test_a_folder_that_is_a_link_is_not_written_through_but_one_above_may_be_one
     assert not (tmp_path / "page.md").exists()
 
 
-@pytest.mark.parametrize(
-    ("name", "content"),
-    [
-        ("config.json", RUN),
-        ("summaries.jsonl", {"algorithm": "iac", "experiment": RUN, "curves": {}}),
-        ("leaderboard.json", {"env": "e", "split": "test", "entries": []}),
-        ("machine.json", {"device": "cpu", "is_tiny": True}),
-    ],
-)
-def test_all_files_of_a_folder_of_an_earlier_version_are_collm_s_and_stay_so(tmp_path, name, content):
-    (tmp_path / name).write_text(json.dumps(content) + "\n")
-    (tmp_path / "figures").mkdir()
-    names = ("report.html", "figures/a.png")
-    for old in names:
-        (tmp_path / old).write_text("old")
-    for old in names:
-        write_text(tmp_path, old, "new")
-        assert (tmp_path / old).read_text() == "new"
-    (tmp_path / "tables.md").write_text("mine")
-    with pytest.raises(ForeignFileError, match=r"tables\.md"):
-        refuse_files(tmp_path, ["tables.md"])
-
-
-def test_a_run_of_a_comparison_that_failed_before_its_settings_is_a_run(tmp_path):
-    (tmp_path / "benchmark.json").write_text(json.dumps({"algorithm": "iac", "environment": "e", "seed": 0}))
-    (tmp_path / "failure.txt").touch()
+def test_a_run_that_failed_before_it_wrote_its_settings_is_a_run(tmp_path):
+    with only_one(tmp_path):
+        (tmp_path / "failure.txt").touch()
     assert holds_run(tmp_path)
     refuse_folder(tmp_path)
 

@@ -9,8 +9,7 @@ import pytest
 
 from collm._errors import UserError
 from collm._ranges import Advanced, Also, Checked, Count, Parts, Positive
-from collm._removed import REMOVED
-from collm._settings import UnknownSettingError, settings_of, sorted_out
+from collm._settings import FOREIGN_NAMES, UnknownSettingError, settings_of, sorted_out
 from collm.agents.config import ModelConfig
 from collm.agents.numeric.config import NetworkConfig
 from collm.algorithms import config, published
@@ -70,8 +69,8 @@ def test_values_go_to_the_first_class_that_has_them_by_any_name_and_wrong_names_
     assert sorted_out(given, [Garden, ModelConfig], "run.toml") == [{"depth": 3, "plants": 1}, {"model": "tiny"}]
     with pytest.raises(UnknownSettingError, match=r"run.toml.*'how_dep'.*'how_deep'"):
         sorted_out({"how_dep": 3}, [Garden], "run.toml")
-    with pytest.raises(UnknownSettingError, match=r"'num_env_hosts'.*num_collectors"):
-        sorted_out({"num_env_hosts": 2}, [Garden], "run.toml")
+    with pytest.raises(UnknownSettingError, match=r"'batch_size'.*rollout_buffer_size"):
+        sorted_out({"batch_size": 2}, [Garden], "run.toml")
     with pytest.raises(UserError, match=r"'depth' twice.*'deep'"):
         sorted_out({"depth": 3, "deep": 4}, [Garden], "run.toml")
 
@@ -92,12 +91,12 @@ CONFIGS = list(dict.fromkeys(spec.config for spec in algorithm_specs()))
 
 
 @pytest.mark.parametrize("kind", CONFIGS, ids=lambda kind: kind.__name__)
-def test_no_two_settings_of_a_run_share_a_name_and_none_is_removed(kind):
+def test_no_two_settings_of_a_run_share_a_name_and_none_has_a_foreign_name(kind):
     kinds = (kind, ModelConfig, NetworkConfig, LogConfig, TrainArguments)
     settings = [(kind, each) for kind in kinds for each in settings_of(kind).values()]
     settings = [each for kind, each in settings if (kind, each.name) != (TrainArguments, "model")]
     names = [name for each in settings for name in (each.name, *each.also, *each.parts)]
-    assert sorted(set(names)) == sorted(names) and not set(names) & set(REMOVED)
+    assert sorted(set(names)) == sorted(names) and not set(names) & set(FOREIGN_NAMES)
 
 
 def settings_classes() -> list[type]:

@@ -41,8 +41,8 @@ _KINDS: tuple[type, ...] = (
     TokenRecord,
     Turn,
 )
-RECORDS = {kind.__name__: kind for kind in _KINDS} | {"Order": RolloutRequest}
-"""Dataclasses and named tuples that a checkpoint may contain, by name. Older checkpoints contain the name "Order"."""
+RECORDS = {kind.__name__: kind for kind in _KINDS}
+"""Dataclasses and named tuples that a checkpoint may contain, by name."""
 _ARRAYS = "arrays/"  # prefix of concatenated arrays, such as observations, which may contain NaN or Inf
 
 

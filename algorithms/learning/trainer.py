@@ -198,7 +198,7 @@ class Trainer:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         self.progress.load_state_dict(state)
         self.generator.set_state(state["generator"])
-        self.algorithm.load_state_dict(state.get("algorithm", {}))
+        self.algorithm.load_state_dict(state["algorithm"])
         self.collector.load_state_dict(state["collector"])
         self.source.load_state_dict(state)
         for learner in self.unique_learners:

@@ -53,7 +53,7 @@ def check_is_free(directory: Path, config: Mapping[str, Any]) -> None:
     A run without a checkpoint may be overwritten. If it has logged metrics, its settings must equal `config`.
     """
     refuse_foreign_folder(directory)
-    is_run = has_checkpoint(directory) or any((directory / name).exists() for name in ("agents", "checkpoint.pt"))
+    is_run = has_checkpoint(directory) or (directory / "agents").exists()
     if not is_run and _has_lines(directory / "metrics.jsonl"):
         try:
             is_run = read_config(directory) != json.loads(json.dumps(config))

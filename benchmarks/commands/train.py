@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 from ..._extras import require
 from ..._json import read_json
 from ..._ranges import Advanced, Also, Checked, Count
-from ..._removed import without_removed
 from ..._settings import settings_of, sorted_out
 from ..._terminal import terminal
 from ..._toml import read_toml, toml
 from ...agents.config import CHAT, ModelConfig
 from ...agents.numeric.config import NetworkConfig
-from ...algorithms.config import OLDER_VALUES, TrainConfig
+from ...algorithms.config import TrainConfig
 from ...algorithms.registry import algorithm_spec, algorithm_specs
 from ...algorithms.runs.loggers.sinks import LogConfig
 from ..arguments import HELP_ALL, keyword_arguments, nested_classes, parsed
@@ -318,9 +317,6 @@ def given_settings(args: list[str]) -> Given:
     if algorithm is not None and not isinstance(algorithm, str):
         raise UserError(f"{path}: algorithm must be text, got {algorithm!r}")
     settings: dict[str, Any] = {}
-    if path.suffix == ".json" and isinstance(found.get("config"), Mapping):  # of a run, perhaps of an older version
-        found["config"] = {**OLDER_VALUES, **found["config"]}
-        found |= {name: without_removed(found[name]) for name in PARTS if isinstance(found.get(name), Mapping)}
     for name, value in found.items():
         inner = value if name in PARTS and isinstance(value, Mapping) else {name: value}
         if twice := sorted(set(settings) & set(inner)):

@@ -46,7 +46,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from ..._errors import UserError, nearest
 from ..._ranges import Checked, Finite, Seed
-from ..._removed import replacement
+from ..._settings import FOREIGN_NAMES
 from ..._toml import read_toml
 from ...agents.config import MAX_NEW_TOKENS, ModelConfig
 from ...agents.numeric.config import NetworkConfig
@@ -407,4 +407,4 @@ def _refuse_partial(
 def _refuse_unknown(where: str, given: Iterable[str], known: set[str]) -> None:
     for name in given:
         if name not in known:
-            raise UserError(f"{where} has no {name!r}; {replacement(name) or nearest(name, sorted(known))}")
+            raise UserError(f"{where} has no {name!r}; {FOREIGN_NAMES.get(name) or nearest(name, sorted(known))}")

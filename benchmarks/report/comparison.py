@@ -50,7 +50,7 @@ class Comparison:
         found = []
         for run in {each.environment: each for each in self.finished if each.environment in environments}.values():
             spec = known.get(run.experiment["env"])
-            is_judged = run.experiment["config"].get("reward_model") is not None  # older runs have no such setting
+            is_judged = run.experiment["config"].get("reward_model") is not None
             kwargs = run.experiment["env_kwargs"]
             found.append((None if spec is None or is_judged else spec.given(**kwargs).return_range) or UNBOUNDED)
         return min(low for low, _ in found), max(high for _, high in found)

@@ -10,7 +10,7 @@ from typing import Any
 from pettingzoo import ParallelEnv
 from pettingzoo.utils import BaseParallelWrapper
 
-from ..._ownership import ForeignFileError, has_keys, holds_run, note, owned, refuse_foreign_files
+from ..._ownership import ForeignFileError, holds_run, note, owned, refuse_foreign_files
 from ..core import ResetResult, messages_of
 from ..games.pictures import Picture, write_gif
 from ..spaces import movers_of
@@ -37,7 +37,7 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
         has_gifs: also write `episode-<number>.gif`. The environment needs render_mode="rgb_array".
 
     Raises:
-        ForeignFileError: if the folder contains a training run, or an `episodes.jsonl` with other content.
+        ForeignFileError: if the folder contains a training run, or an `episodes.jsonl` that collm did not write.
     """
 
     def __init__(
@@ -55,8 +55,7 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
         file = self.folder / FILE
         if holds_run(self.folder):
             raise ForeignFileError(f"{folder} is the folder of a training run with its own {FILE}; give another folder")
-        if file.is_symlink() or not file.is_file() or not has_keys(file, {"agents", "infos"}):
-            refuse_foreign_files(self.folder, [FILE])
+        refuse_foreign_files(self.folder, [FILE])
         spec = getattr(env, "spec", None)
         made = {} if spec is None else {"env": spec.id, "env_kwargs": dict(spec.kwargs)}
         self._common = {**made, **(common or {})}

@@ -1,7 +1,7 @@
 """Ownership of files: collm overwrites and deletes only files that it wrote.
 
-The file `.collm` in each folder lists these files: first the format, then one relative path per line. Folders of
-earlier versions lack `.collm`. A JSON file with known keys identifies such a folder, and collm owns all files in it.
+The file `.collm` in each folder lists these files: first the format, then one relative path per line. A run's folder
+that was copied without this hidden file is recognized by its config.json, and collm owns all files in it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,6 @@ MARKER = ".collm"
 TEMPORARY = ".collm-"  # Name prefix of temporary files and folders, which are renamed after they are written
 RUN_FILE = "config.json"
 _FORMAT = "collm files, format 1"
-_OLDER_RUNS = {RUN_FILE: {"algorithm", "env", "config"}, "benchmark.json": {"algorithm", "environment", "seed"}}
-_OLDER = {
-    **_OLDER_RUNS,
-    "summaries.jsonl": {"algorithm", "experiment", "curves"},
-    "leaderboard.json": {"env", "split", "entries"},
-    "machine.json": {"device", "is_tiny"},
-}
-"""File name -> keys of its JSON object. Such a file identifies a folder that an earlier version wrote."""
 
 
 class ForeignFileError(UserError, FileExistsError):
@@ -35,17 +27,15 @@ class ForeignFileError(UserError, FileExistsError):
 def written(folder: Path) -> set[str]:
     """Return the paths of the files that collm wrote in a folder, relative to the folder."""
     lines = _lines(folder / MARKER)
-    if lines is not None:
-        return set(lines)
-    if not any(has_keys(folder / name, keys) for name, keys in _OLDER.items()):
-        return set()
-    found = [path for path in (*folder.glob("*"), *folder.glob("*/*")) if path.is_file() or path.is_symlink()]
-    return {name for path in found if "\n" not in (name := str(path.relative_to(folder)))}
+    if lines is None and _is_run_file(folder / RUN_FILE):
+        files = (path for path in (*folder.glob("*"), *folder.glob("*/*")) if path.is_file() or path.is_symlink())
+        lines = [name for path in files if "\n" not in (name := str(path.relative_to(folder)))]
+    return set(lines or ())
 
 
 def holds_run(folder: Path) -> bool:
     """Return True for the folder of a training run, even if the run failed before it wrote its settings."""
-    return RUN_FILE in written(folder) or any(has_keys(folder / name, keys) for name, keys in _OLDER_RUNS.items())
+    return RUN_FILE in written(folder)
 
 
 def refuse_foreign_folder(folder: Path) -> None:
@@ -139,6 +129,14 @@ def sync(path: Path) -> None:
         os.close(number)
 
 
+def _is_run_file(file: Path) -> bool:
+    try:
+        content = json.loads(file.read_bytes()) if file.is_file() else None
+    except (ValueError, RecursionError):  # not a file of collm
+        return False
+    return isinstance(content, dict) and {"algorithm", "env", "config"} <= content.keys()
+
+
 def _lines(marker: Path) -> list[str] | None:
     """Return the paths in a `.collm` file; None if it is missing or its first line is incomplete."""
     if not os.path.lexists(marker):
@@ -151,16 +149,3 @@ def _lines(marker: Path) -> list[str] | None:
     if first != _FORMAT:
         raise ForeignFileError(f"{marker} starts with {first[:40]!r}, not {_FORMAT!r}; give another folder")
     return rest.split("\n")[:-1]
-
-
-def has_keys(file: Path, keys: set[str]) -> bool:
-    """Return True if a file is a JSON object with these keys. For `.jsonl`, only the first line is read."""
-    if not file.is_file():
-        return False
-    with file.open("rb") as stream:
-        content = stream.readline() if file.suffix == ".jsonl" else stream.read()
-    try:
-        found = json.loads(content)
-    except (ValueError, RecursionError):  # not a file of collm
-        return False
-    return isinstance(found, dict) and keys <= found.keys()

@@ -18,11 +18,11 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, Field, dataclass, fields
 from functools import cache
+from types import MappingProxyType
 from typing import Any
 
 from ._errors import UserError, nearest
 from ._ranges import ADVANCED, Also, Parts, allowed
-from ._removed import replacement
 from ._syntax import parse
 
 
@@ -57,6 +57,21 @@ class Setting:
     def default(self) -> Any:
         factory = self.field.default_factory
         return self.field.default if factory is MISSING else factory()
+
+
+FOREIGN_NAMES: Mapping[str, str] = MappingProxyType(
+    {
+        "batch_size": "use rollout_buffer_size (episodes per update) or mini_batch_size (episodes per optimizer step)",
+        "num_train_epochs": "use num_updates, updates of rollout_buffer_size episodes each: there are no epochs, tasks "
+        "are sampled",
+        "per_device_train_batch_size": "use mini_batch_size (episodes per optimizer step) or max_batch_tokens (tokens "
+        "per forward pass)",
+        "reward_weights": "give them to the environment: --env-kwargs 'reward_weights=[1, 0.5]'",
+        "run_name": "use the environment variable WANDB_NAME",
+        "steps": "use num_updates",
+    }
+)
+"""Name of a setting in other libraries -> end of the error message if the name is given."""
 
 
 def settings_of(kind: type) -> Mapping[str, Setting]:
@@ -104,7 +119,7 @@ def sorted_out(given: Mapping[str, Any], kinds: Iterable[type], where: str, list
         if name not in owners:
             near = nearest(name, owners)
             hint = near if near.startswith("did you mean") or not listed else listed
-            raise UnknownSettingError(f"{where} has no setting {name!r}; {replacement(name) or hint}")
+            raise UnknownSettingError(f"{where} has no setting {name!r}; {FOREIGN_NAMES.get(name, hint)}")
         number, setting = owners[name]
         if setting.name in found[number] and not (name in setting.parts and setting.name in single):
             raise UserError(

@@ -86,15 +86,17 @@ def test_figures_that_are_a_link_to_a_folder_are_refused(tmp_path, run, capsys):
     assert list((tmp_path / "elsewhere").iterdir()) == [] and not (run / "report.html").exists()
 
 
-def test_transcripts_are_added_to_those_of_an_earlier_version_and_not_to_records_of_a_run(run, capsys, tmp_path):
+def test_transcripts_are_added_to_own_files_and_not_to_files_of_others_or_of_a_run(run, capsys, tmp_path):
     before = (run / "episodes.jsonl").read_bytes()
     assert main(["play", "collm/MiniCode-v1", "--record", str(run)]) == 2
     assert str(run) in capsys.readouterr().err
     assert (run / "episodes.jsonl").read_bytes() == before
     call = ["play", "collm/MiniCode-v1", "--record", str(tmp_path)]
     assert main(call) == 0
-    (tmp_path / ".collm").unlink()
     assert main(call) == 0
+    assert len((tmp_path / "episodes.jsonl").read_text().splitlines()) == 2
+    (tmp_path / ".collm").unlink()
+    assert main(call) == 2
     assert len((tmp_path / "episodes.jsonl").read_text().splitlines()) == 2
 
 

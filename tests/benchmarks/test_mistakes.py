@@ -24,6 +24,7 @@ from pettingzoo import ParallelEnv
 from safetensors.torch import load_file, save_file
 
 from collm._errors import UserError
+from collm._ownership import write_text
 from collm.agents.tiny import TINY_DIRECTORY
 from collm.algorithms.config import IACConfig
 from collm.algorithms.runs import run as running
@@ -98,7 +99,7 @@ def write_runs(folder: Path) -> None:
 
     def run(name: str, content: str, metrics: str = "") -> None:
         (folder / name).mkdir(parents=True)
-        (folder / name / "config.json").write_text(content)
+        write_text(folder / name, "config.json", content)
         (folder / name / "metrics.jsonl").write_text(metrics)
 
     whole = json.dumps(settings, indent=2)
@@ -157,7 +158,7 @@ def write_suites(folder: Path) -> None:
         "model-key": 'model = {modl = "tiny"}\n' + whole,
         "threshold": BUDGET + ENVIRONMENT + 'threshold = "high"\n' + ALGORITHM,
         "size": "config = {rollout_buffer_size = 0}\n" + whole,
-        "removed": 'config = {env_hosts = "ray"}\n' + whole,
+        "foreign": "config = {batch_size = 8}\n" + whole,
         "twice": whole + ALGORITHM,
     }.items():
         (folder / f"{name}.toml").write_text(text)
@@ -169,7 +170,7 @@ def write_settings(folder: Path) -> None:
     for name, text in {
         "typo": whole + "num_updats = 3",
         "alias-typo": whole + "learning_rat = 3",
-        "removed": whole + "num_env_hosts = 2",
+        "foreign": whole + "batch_size = 8",
         "other-algorithm": whole.replace("maac", "maacc"),
         "no-algorithm": "num_updates = 3",
         "out-of-range": whole + 'num_updates = "many"',

@@ -155,11 +155,6 @@ EXTRA = [
     Cell("iac", "own", "numbers-kl", SPREAD, {"reference_kl_coef": 0.1, "reference_kl_in": "reward"}, **MOMENTS),
     Cell("ippo", "own", "numbers-turns", SPREAD, {"turns_per_update": 4, "num_envs": 2}, **MOMENTS),
 ]
-OLDER = Cell(
-    *("mappo", "own", "older", SPREAD, {"max_staleness": 1, "turns_per_update": 2, "num_envs": 2, "critic_replay": 1}),
-    **MOMENTS,
-)
-"""Settings of `older_run`, whose files stay as the version wrote them that had `Order`, `Delivery` and `Turns`."""
 CELLS = {cell.name: cell for cell in (*grid(), *EXTRA)}
 QUICK = (
     "iac-own-default",

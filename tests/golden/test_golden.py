@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 from golden import record
-from golden.cells import CELLS, NUM_RANKS, OLDER, QUICK
+from golden.cells import CELLS, NUM_RANKS, QUICK
 from golden.play import play, play_all
-from killed import CLOCK
 from ranked import results
 
-from collm.algorithms.runs.checkpoint import newest_checkpoint
-
 SINGLE = [name for name, cell in CELLS.items() if cell.num_ranks == 1]
-OLDER_RUN = Path(__file__).with_name("older_run")
 ON_RANKS = [name for name, cell in CELLS.items() if cell.num_ranks == NUM_RANKS]
 
 
@@ -82,14 +75,3 @@ def test_another_arithmetic_is_named(recorded):
     assert record.differing_arithmetic(here) == []
     (line,) = record.differing_arithmetic({**here, "torch": "0.1"})
     assert line.startswith("torch '0.1'")
-
-
-def test_a_checkpoint_of_an_older_version_is_resumed():
-    """It holds a rollout that was played ahead, episodes under way, a replay, moments and three optimizers."""
-    expected = json.loads((OLDER_RUN / "next.json").read_text())
-    trainer = OLDER.experiment().make_trainer()
-    trainer.load_state_dict(newest_checkpoint(OLDER_RUN).trainer)
-    _, metrics = trainer.step()
-    trainer.close()
-    found = {name: value for name, value in metrics.items() if not name.startswith(CLOCK)}
-    assert found == pytest.approx(expected, rel=1e-3, abs=1e-5)

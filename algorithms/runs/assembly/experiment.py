@@ -17,7 +17,6 @@ import torch.utils.deterministic
 from pettingzoo import ParallelEnv
 
 from ...._errors import UserError
-from ...._removed import replacement, without_removed
 from ...._settings import settings_of, sorted_out
 from ....agents.chat_template import DATE
 from ....agents.config import CHAT, TINY, ModelConfig
@@ -34,7 +33,7 @@ from ....envs.vectors.vector import SyncVector, VectorEnv
 from ....envs.views import with_truth
 from ....envs.wrappers import Shares
 from ...algorithm import Algorithm
-from ...config import OLDER_VALUES, TrainConfig
+from ...config import TrainConfig
 from ...distribution.group import current
 from ...distribution.launch import ranks_on
 from ...learning.learners import agent_learning_rates
@@ -83,15 +82,15 @@ class Experiment:
 
     @classmethod
     def from_json(cls, saved: Mapping[str, Any]) -> Experiment:
-        """Make an experiment from a config.json of this or an earlier version. Raises `UserError` for invalid files."""
+        """Make an experiment from a config.json. Raises `UserError` for invalid files."""
         refuse_parts(saved)
         return cls(
             algorithm=saved["algorithm"],
-            config=_settings(algorithm_spec(saved["algorithm"]).config, {**OLDER_VALUES, **saved["config"]}),
+            config=_settings(algorithm_spec(saved["algorithm"]).config, saved["config"]),
             env=saved["env"],
             env_kwargs=saved["env_kwargs"],
             model=_settings(ModelConfig, saved["model"]),
-            network=_settings(NetworkConfig, saved.get("network", {})),
+            network=_settings(NetworkConfig, saved["network"]),
         )
 
     @property
@@ -288,9 +287,9 @@ def refuse_parts(saved: Mapping[str, Any]) -> None:
     """Raise `UserError` if a config.json lacks a part of an experiment, or a part has a wrong type."""
     kinds = {"algorithm": str, "config": dict, "env": str, "env_kwargs": dict, "model": dict, "network": dict}
     for name, kind in kinds.items():
-        if name not in saved and name != "network":  # older runs have no network settings
+        if name not in saved:
             raise UserError(f"the run's config.json has no {name!r}; give the folder of a run of `collm train`")
-        if not isinstance(saved.get(name, kind()), kind):
+        if not isinstance(saved[name], kind):
             expected = "text" if kind is str else "an object"
             raise UserError(f"the run's config.json has {name}={saved[name]!r:.80}; {name} must be {expected}")
 
@@ -330,16 +329,13 @@ def _room(device: str) -> int:
 
 
 def _settings(kind: type[Kind], saved: Mapping[str, Any]) -> Kind:
-    settings = settings_of(kind)
-    known = settings.keys() | {part for setting in settings.values() for part in setting.parts}
-    kept = without_removed(saved)
-    for name in sorted(set(kept) - known):
-        what = f"the run's config.json has the setting {name}={kept[name]!r:.80}, which"
-        if instead := replacement(name):
-            raise UserError(f"{what} was removed; {instead}")
-        raise UserError(f"{what} is not in {kind.__name__}; load the run with the version of collm that wrote it")
+    for name in sorted(saved.keys() - settings_of(kind).keys()):
+        raise UserError(
+            f"the run's config.json has the setting {name}={saved[name]!r:.80}, which is not in {kind.__name__}; load "
+            "the run with the version of collm that wrote it"
+        )
     # JSON has no tuples; settings have no lists.
-    values = {name: tuple(value) if isinstance(value, list) else value for name, value in kept.items()}
+    values = {name: tuple(value) if isinstance(value, list) else value for name, value in saved.items()}
     (sorted_values,) = sorted_out(values, [kind], "the run's config.json")
     return kind(**sorted_values)
 

