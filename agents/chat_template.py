@@ -6,20 +6,23 @@ short conversations, and joins the texts of such messages.
 
 from __future__ import annotations
 
+import ast
+import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any
 
+from jinja2 import Environment
 from transformers import PreTrainedTokenizerBase
 
 from .._errors import UserError
 from ..envs.core import THOUGHT, THOUGHT_END
 
-REPLY = "\ue000reply\ue001"  # stands for a reply whose place in the rendered text is needed; private-use characters
+# Marks are single code points that are no characters, so texts do not contain them, and templates do not divide them.
+REPLY = "\ufdd0"  # stands for a reply whose place in the rendered text is needed
+_SLOTS = "\ufdd2\ufdd3\ufdd4\ufdd5"  # stand for messages
 DATE = "strftime_now"  # template argument: date that templates print instead of today's date, such as "2026-01-31"
-_DATE_CALL = re.compile(DATE + r"""\(\s*(?:'([^']*)'|"([^"]*)")\s*\)""")
-_SLOT = re.compile("\ue000[0-9]+\ue001")
 
 
 class ChatTemplate:
@@ -27,7 +30,8 @@ class ChatTemplate:
 
     Args:
         tokenizer: tokenizer with a chat template.
-        arguments: arguments of the template. `strftime_now`: a date, which replaces today's date.
+        arguments: arguments of the template. `strftime_now`: a date, which replaces today's date. `chat_template`: name
+            of the template, if the tokenizer has several.
 
     Raises:
         UserError: if the template fails for a message of the user and a reply, or renders a reply not exactly once.
@@ -35,25 +39,22 @@ class ChatTemplate:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase, arguments: Mapping[str, Any]):
         self._tokenizer = tokenizer
-        self._arguments = arguments
-        # transformers replaces functions among the arguments by texts, so the date is put into the template.
-        self._template = _with_date(tokenizer.get_chat_template(), arguments.get(DATE))
+        source = tokenizer.get_chat_template(arguments.get("chat_template"))
+        self.prints_date = DATE in source and DATE not in arguments
+        """True if the template prints today's date, because the arguments have no fixed date."""
+        self._arguments = {name: value for name, value in arguments.items() if name not in (DATE, "chat_template")}
+        self._template = _with_date(source, arguments[DATE]) if DATE in arguments else source
         self._joins_neighbors = not self._shows("user", "user")
         self._takes_system = self._shows("system", "user"), self._shows("user", "assistant", "system", "user")
         self.prompt = self.render([("user", ".")])
-        self.before_reply, self.after_reply = self.split([("user", "."), ("assistant", REPLY), ("user", ".")])
-        is_open = self.prompt.rfind(THOUGHT) > self.prompt.rfind(THOUGHT_END)
-        self.opened_thought = self.prompt[self.prompt.rfind(THOUGHT) :] if is_open else ""
-        """"<think>" and white space, if the generation prompt ends with them."""
-        thinking = f"{THOUGHT}\n.\ue001.\n{THOUGHT_END}\n\n{REPLY}"
+        before, self.after_reply = self.split([("user", "."), ("assistant", REPLY), ("user", ".")])
+        has_prompt = self.prompt != self.render([("user", ".")], is_prompt=False)
+        self.opening = before.removeprefix(self.prompt) if has_prompt and before.startswith(self.prompt) else ""
+        """Text between the generation prompt and a reply, such as the name of a channel."""
+        thinking = f"{THOUGHT}\n.{_SLOTS[0]}.\n{THOUGHT_END}\n\n{REPLY}"
         before, _ = self.split([("user", "."), ("assistant", thinking), ("user", ".")])
-        self.keeps_thoughts = before.startswith(self.prompt) and ".\ue001." in before
+        self.keeps_thoughts = before.startswith(self.prompt) and f".{_SLOTS[0]}." in before
         """True if earlier replies keep their thoughts, and begin as the generation prompt does."""
-
-    @property
-    def prints_date(self) -> bool:
-        """True if the template prints today's date, because the arguments have no fixed date."""
-        return f"{DATE}(" in self._template
 
     def render(self, messages: Sequence[tuple[str, str]], *, is_prompt: bool = True) -> str:
         """Render pairs of a role and a text. `is_prompt`: add the generation prompt."""
@@ -82,13 +83,13 @@ class ChatTemplate:
 
     def _shows(self, *roles: str) -> bool:
         """Return True if the template renders each message of these roles once, in order, with text between them."""
-        slots = [f"\ue000{number}\ue001" for number in range(len(roles))]
+        slots = _SLOTS[: len(roles)]
         try:
             rendered = self._apply([{"role": role, "content": slot} for role, slot in zip(roles, slots, strict=True)])
         except UserError:
             return False
-        _, *between, _ = _SLOT.split(rendered)
-        return _SLOT.findall(rendered) == slots and all(text.strip() for text in between)
+        texts = re.split(f"[{_SLOTS}]", rendered)
+        return [slot for slot in rendered if slot in _SLOTS] == list(slots) and all(map(str.strip, texts[1:-1]))
 
     def _apply(self, chat: list[dict[str, str]], is_prompt: bool = True) -> str:
         settings: dict[str, Any] = {"tokenize": False, "add_generation_prompt": is_prompt}
@@ -105,11 +106,12 @@ class ChatTemplate:
 
 
 def _with_date(template: str, day: Any) -> str:
-    """Return a template that prints a date instead of today's date. `day`: such as "2026-01-31". None: today."""
-    if day is None:
-        return template
+    """Return a template that prints a fixed date, such as "2026-01-31", instead of today's date."""
     try:
         fixed = date.fromisoformat(day)
     except (TypeError, ValueError) as error:
         raise UserError(f"template_kwargs {DATE}={day!r} must be a date, such as 2026-01-31") from error
-    return _DATE_CALL.sub(lambda call: repr(fixed.strftime(call[1] or call[2])), template)
+    # transformers replaces functions among the arguments by texts, so a macro with all formats replaces the function.
+    texts = {ast.literal_eval(text) for _, kind, text in Environment().lex(template) if kind == "string"}
+    dates = json.dumps({text: fixed.strftime(text) for text in sorted(texts) if "%" in text})
+    return f"{{% macro {DATE}(format) %}}{{{{ {dates}[format] }}}}{{% endmacro %}}{template}"

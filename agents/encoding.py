@@ -6,27 +6,31 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import takewhile
-from typing import Any, Generic, TypeVar
+from itertools import chain, takewhile
+from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from .._errors import UserError
-from ..envs.core import Message, messages_of
+from ..envs.core import THOUGHT, Message, messages_of
 from .chat_template import REPLY, ChatTemplate
 from .config import HistoryTokens
 from .core import Completion
 
-_CUT = "\ue000cut\ue001"  # marks places where text is cut while the chat template is rendered
+_CUT = "\ufdd1"  # marks places where text is cut while the chat template is rendered; no character, as `REPLY`
+_WITHOUT_MARKS = {ord(REPLY): None, ord(_CUT): None}
+_OPEN_THOUGHT = re.compile(rf"{THOUGHT}\s*\Z")
 # Added tokens without the flag "special" are control tokens in messages if they match this pattern.
 _CONTROL_SHAPE = re.compile(r"[<\[].+[>\]]", re.DOTALL)
 _ANCHORS = ("\n", ".", "a")  # texts before a continuation, of which at least one does not merge with it
 
+_NUM_LAST = 16  # tokens at the end of a prompt, in which an opened thought is searched
 MAX_KEPT_TOKENS = 2**18  # a few megabytes; enough for the default replay buffer in short games
 ENTRY = 256  # memory of a cache entry's key and containers, in units of one token's memory
 
+Ids: TypeAlias = Sequence[int] | NDArray[np.int64]
 Value = TypeVar("Value")
 
 
@@ -92,7 +96,7 @@ class Encoder:
         empty: list[int] = tokenizer("", add_special_tokens=True)["input_ids"]
         self._start = empty[:1] if tokenizer.bos_token_id is not None and empty[:1] == [tokenizer.bos_token_id] else []
         self._adds_space = self._encode("a") != self._encode_continuation("a")
-        self.stop_ids = frozenset({self.end_id, *(index for index in end_ids if 0 <= index < len(tokenizer))})
+        self.stop_ids = frozenset({self.end_id, *end_ids})
         self._header: list[int] = []  # tokens before the answer in a reply with several channels
         self._closing = [self.end_id]  # tokens that the template puts after a reply
         self.template = ChatTemplate(tokenizer, self.template_kwargs) if self.is_chat else None
@@ -118,29 +122,34 @@ class Encoder:
             ids = self._start + self._plain_ids(messages, is_start=True)
         return np.asarray(ids, dtype=np.int64), False
 
-    def text(self, completion_ids: Sequence[int] | NDArray[np.int64]) -> str:
+    def text(self, completion_ids: Ids, prompt_ids: Ids = ()) -> str:
         """Decode a completion without special tokens and end tokens.
 
         Of a reply with several channels, only the last channel is returned, or "" if the token limit cut the reply
-        before its answer. If the generation prompt opens a thought, the text begins with "<think>".
+        before its answer. If the prompt of a chat template ends with "<think>", the text begins with it.
         """
         silent = self._special | self.stop_ids
         words = [index for index in self._last_channel(list(map(int, completion_ids))) if index not in silent]
-        text = self.tokenizer.decode(words, skip_special_tokens=False, clean_up_tokenization_spaces=False)
-        return f"{self.template.opened_thought if self.template is not None else ''}{text}"
+        return f"{self._opened_thought(prompt_ids)}{self.tokenizer.decode(words, skip_special_tokens=False)}"
 
     def content(self, text: str) -> list[int]:
         """Encode text as ordinary tokens, even if the text contains the names of control tokens."""
         return self._encoded.get(text, lambda: self._harmless(text, is_start=False))
 
-    def reply_ids(self, reply: str) -> tuple[list[int], list[int]]:
-        """Return the usual tokens of a reply, and the tokens that end it."""
-        opened = "" if self.template is None else self.template.opened_thought
-        text = self._special_names.cut(reply.removeprefix(opened))
-        words = self._encoded.get((reply,), lambda: self._encode_marked(text, is_start=False))
+    def reply_ids(self, reply: str, prompt_ids: Ids = ()) -> tuple[list[int], list[int]]:
+        """Return the usual tokens of a reply to a prompt, and the tokens that end it."""
+        text = self._special_names.cut(reply.removeprefix(self._opened_thought(prompt_ids)))
+        words = self._encoded.get((text,), lambda: self._encode_marked(text, is_start=False))
         closing = [index for index in self._closing if index in self._control]
         ends = [number + 1 for number, index in enumerate(closing) if index in self.stop_ids]
         return [*self._header, *words], closing[: ends[0]] if ends else [self.end_id]
+
+    def _opened_thought(self, prompt_ids: Ids) -> str:
+        """Return "<think>" and the white space after it, if the prompt ends with them."""
+        if self.template is None or not len(prompt_ids):
+            return ""
+        end = str(self.tokenizer.decode(list(prompt_ids[-_NUM_LAST:]), skip_special_tokens=False))
+        return match[0] if (match := _OPEN_THOUGHT.search(end)) else ""
 
     def _appended(self, observation: str, previous: Completion) -> NDArray[np.int64] | None:
         """Return the token ids of the messages after the previous completion. None: the history was rewritten."""
@@ -181,9 +190,7 @@ class Encoder:
 
     def _read(self, template: ChatTemplate) -> None:
         """Find out which tokens begin and end replies."""
-        is_kept = template.before_reply.startswith(template.prompt)
-        opening = self._encode(template.before_reply.removeprefix(template.prompt)) if is_kept else []
-        self._header = [] if self._special.isdisjoint(opening) else opening
+        self._header = [] if self._special.isdisjoint(opening := self._encode(template.opening)) else opening
         after = self._encode(template.after_reply)
         ends = [number + 1 for number, index in enumerate(after) if index in self._control]
         try:
@@ -250,11 +257,10 @@ class Encoder:
 
     def _encode_marked(self, text: str, *, is_start: bool) -> list[int]:
         """Encode text whose pieces between marks do not merge. `is_start`: nothing precedes the text."""
+        follow = self._encode_continuation if self._adds_space else self._encode
         first, *others = text.split(_CUT)
-        if not self._adds_space:
-            return [index for piece in (first, *others) for index in self._encode(piece)]
-        ids = self._encode(first) if is_start else self._encode_continuation(first)
-        return ids + [index for piece in others for index in self._encode_continuation(piece)]
+        start = self._encode(first) if is_start else follow(first)
+        return [*start, *chain.from_iterable(map(follow, others))]
 
     def _harmless(self, text: str, *, is_start: bool) -> list[int]:
         """Encode text without control tokens: the name of each control token is cut after its first character."""
@@ -273,20 +279,22 @@ class _Names:
         # The look-ahead also finds overlapping matches. The first letters make the search fast.
         pattern = f"(?=[{letters}])(?={'|'.join(map(re.escape, names))})" if names else "(?!)"
         self._pattern = re.compile(pattern)
-        self._letters = {ord(name): None for name in names if len(name) == 1}
+        # Tokenizers find the longest name at a place, and go on after it.
+        self._longest = re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))) or "(?!)")
+        self._letters = {**_WITHOUT_MARKS, **{ord(name): None for name in names if len(name) == 1}}
 
     def count(self, text: str) -> int:
-        return sum(1 for _ in self._pattern.finditer(text))
+        return sum(1 for _ in self._longest.finditer(text))
 
     def cut(self, text: str) -> str:
         """Put a mark after the first character of each name. Names of one character are left out."""
-        text = _without_marks(text).translate(self._letters)
+        text = text.translate(self._letters)
         cuts = [match.start() + 1 for match in self._pattern.finditer(text)]
         return _CUT.join(text[start:end] for start, end in zip([0, *cuts], [*cuts, len(text)], strict=True))
 
     def spell(self, text: str) -> str:
         """Put a mark after each character."""
-        return _CUT.join(_without_marks(text).translate(self._letters))
+        return _CUT.join(text.translate(self._letters))
 
 
 def end_ids_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
@@ -294,12 +302,13 @@ def end_ids_of(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> fr
 
     Ids in config.json count only if they are added tokens, because many config classes have defaults of other models.
     """
-    added = tokenizer.added_tokens_decoder.keys()
+    added, config = tokenizer.added_tokens_decoder.keys(), model.config.get_text_config(decoder=True)
     settings = model.generation_config
     named = _as_ids(None if settings is None else settings.eos_token_id)
     if settings is None or settings._from_model_config:  # transformers derived it from config.json
         named &= added
-    return named | (_as_ids(getattr(model.config.get_text_config(decoder=True), "eos_token_id", None)) & added)
+    ids = named | (_as_ids(getattr(config, "eos_token_id", None)) & added)
+    return frozenset(index for index in ids if 0 <= index < config.vocab_size)
 
 
 def _as_ids(value: Any) -> frozenset[int]:
@@ -307,10 +316,6 @@ def _as_ids(value: Any) -> frozenset[int]:
     if not all(isinstance(index, int) for index in ids):
         raise UserError(f"eos_token_id={value!r} in the model's settings must be a token id or a list of token ids")
     return frozenset(ids)
-
-
-def _without_marks(text: str) -> str:
-    return text.replace(_CUT, "").replace(REPLY, "") if _CUT[0] in text else text
 
 
 class Recent(Generic[Value]):

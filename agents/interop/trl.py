@@ -185,8 +185,8 @@ def _play_turn(games: Sequence[_Game], encoder: Encoder, trainer: Any) -> None:
     samples = sample(trainer, [game.tracks[agent].ids for game, agent in seats], encoder.stop_ids) if seats else []
     replies: dict[int, dict[str, Completion]] = {id(game): {} for game in games}
     for (game, agent), (ids, logprobs) in zip(seats, samples, strict=True):
-        tokens = game.tracks[agent].write(ids, logprobs)
-        replies[id(game)][agent] = Completion(encoder.text(ids), tokens=tokens)
+        text = encoder.text(ids, game.tracks[agent].ids)
+        replies[id(game)][agent] = Completion(text, tokens=game.tracks[agent].write(ids, logprobs))
     for game in games:
         given = replies[id(game)]
         actions = {agent: reply.action for agent, reply in given.items()}

@@ -45,7 +45,7 @@ def transcript_lesson(messages: Sequence[Message], encoder: Encoder) -> Lesson:
         if message.role == "assistant":
             history = Transcript(messages[:number])
             prompt, _ = encoder.prompt(history, previous)
-            reply = np.concatenate(encoder.reply_ids(message.content)).astype(np.int64)
+            reply = np.concatenate(encoder.reply_ids(message.content, prompt)).astype(np.int64)
             is_target += [False] * (len(prompt) - len(ids)) + [True] * len(reply)
             ids = [*prompt.tolist(), *reply.tolist()]
             previous = Completion(message.content, tokens=TokenRecord(prompt, reply, True, history))

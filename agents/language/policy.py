@@ -158,7 +158,7 @@ class LanguagePolicy(TrainablePolicy):
             raise
         return [
             Completion(
-                action=encoder.text(sample.ids),
+                action=encoder.text(sample.ids, prompt.ids),
                 logprobs=sample.logprobs,
                 entropies=sample.entropies,
                 is_cut=sample.is_cut,
@@ -224,10 +224,11 @@ class LanguagePolicy(TrainablePolicy):
         """
         encoder, tracks, fits = self.language_model.encoder, [], []
         for observation, reply in requests:
-            words, ending = encoder.reply_ids(reply)
+            prompt, _ = encoder.prompt(observation)
+            words, ending = encoder.reply_ids(reply, prompt)
             fits.append(len(words) <= self.max_new_tokens)
             ids = np.asarray([*words, *ending][: self.max_new_tokens], dtype=np.int64)
-            record = TokenRecord(encoder.prompt(observation)[0], ids, False, observation)
+            record = TokenRecord(prompt, ids, False, observation)
             tracks.append([Completion(reply, np.zeros_like(record.completion_ids, np.float32), tokens=record)])
         found = np.zeros(len(tracks))
         for batch in self.batches(tracks, range(len(tracks)), MAX_SCORED_TOKENS):

@@ -37,7 +37,7 @@ observations, infos = collm.make({env!r}, **{env_kwargs}).reset(seed=0)
 encoder = Encoder(tokenizer, is_chat={is_chat}, template_kwargs={template_kwargs})
 prompt, _ = encoder.prompt(observations[{agent!r}])
 output = model.generate(torch.tensor(prompt[None]), max_new_tokens={max_new_tokens})
-print(encoder.text(output[0, len(prompt) :].tolist()))
+print(encoder.text(output[0, len(prompt) :].tolist(), prompt))
 """
 DATASET_EXAMPLE = """from datasets import load_dataset
 

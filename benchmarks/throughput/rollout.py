@@ -160,4 +160,6 @@ def _generated(policy: LanguagePolicy, observation: str, previous: Completion | 
         pad_token_id=model.encoder.end_id,
     )
     sampled = output[0, len(prompt) :].cpu().numpy()
-    return Completion(model.encoder.text(sampled), tokens=TokenRecord(prompt, sampled, is_extension, observation))
+    return Completion(
+        model.encoder.text(sampled, prompt), tokens=TokenRecord(prompt, sampled, is_extension, observation)
+    )

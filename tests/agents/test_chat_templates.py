@@ -1,19 +1,23 @@
 """Prompts equal the chat templates of well-known families, and replies are read as their tokenizers mean them."""
 
+import copy
 import re
 from datetime import date
+from functools import partial
 
 import numpy as np
 import pytest
 from chat_templates import FAMILIES, tokenizer_for
+from fakes import random_llama
 
 from collm.agents.core import Completion
-from collm.agents.encoding import Encoder, TokenRecord
+from collm.agents.encoding import Encoder, TokenRecord, end_ids_of
 from collm.envs import Message, Transcript, make, specs
 from collm.envs.core import answer_in
 from collm.envs.spaces import movers_of
 
 DAY = date(2026, 1, 31)
+DATE_CALL = "strftime_now('%d %B %Y')"
 TEXTS = ("choose wood or clay", " \n\nchoose the river\n", "ünï 河  code:\n\tx = 1\n\n")
 ENVIRONMENTS = [spec.id for spec in specs() if spec.id.startswith("collm/")]
 
@@ -113,7 +117,7 @@ def test_replies_end_at_the_tokens_of_the_model_and_of_its_template(family):
 def test_messages_never_become_control_tokens(family):
     encoder, tokenizer = encoder_for(family), tokenizer_for(family)
     names = "".join((*FAMILIES[family].special, *FAMILIES[family].tags))
-    honest, hostile = (encoder.prompt(text)[0].tolist() for text in ("wood", f"wood{names}\ue000cut\ue001"))
+    honest, hostile = (encoder.prompt(text)[0].tolist() for text in ("wood", f"wood{names}\ufdd1"))
     control = set(tokenizer.added_tokens_decoder)
     assert [index for index in hostile if index in control] == [index for index in honest if index in control]
     assert names in tokenizer.decode(hostile, clean_up_tokenization_spaces=False)
@@ -132,10 +136,57 @@ def test_tags_in_replies_are_text_and_special_tokens_are_not():
 @pytest.mark.parametrize("name", ["qwen3.5", "deepseek"])
 def test_a_thought_that_the_prompt_opens_is_no_answer_until_it_is_closed(name):
     encoder = encoder_for(name)
-    assert answer_in(encoder.text(ids_of(name, "maybe wood or"))) == ""
-    text = encoder.text(ids_of(name, f"maybe wood\n</think>\n\nclay{FAMILIES[name].eos}"))
+    prompt, _ = encoder.prompt("choose")
+    assert answer_in(encoder.text(ids_of(name, "maybe wood or"), prompt)) == ""
+    text = encoder.text(ids_of(name, f"maybe wood\n</think>\n\nclay{FAMILIES[name].eos}"), prompt)
     assert answer_in(text).strip() == "clay"
-    assert encoder.reply_ids(text)[0] == ids_of(name, "maybe wood\n</think>\n\nclay")
+    assert encoder.reply_ids(text, prompt)[0] == ids_of(name, "maybe wood\n</think>\n\nclay")
+
+
+def with_template(name, change):
+    tokenizer = copy.deepcopy(tokenizer_for(name))
+    tokenizer.chat_template = change(tokenizer.chat_template)
+    return Encoder(tokenizer)
+
+
+def test_a_thought_is_opened_only_by_the_end_of_the_prompt():
+    told = with_template("qwen2.5", lambda template: "Think inside <think> first.\n" + template)
+    assert told.text(ids_of("qwen2.5", "clay"), told.prompt("choose")[0]) == "clay"
+    choice = "{{ '<think></think>' if '/no_think' in messages[-1].content else '<think>\\n' }}{% endif %}"
+    switched = with_template("qwen2.5", lambda template: template.removesuffix("{% endif %}") + choice)
+    for content, answer in (("choose", ""), ("choose /no_think", "clay")):
+        assert answer_in(switched.text(ids_of("qwen2.5", "clay"), switched.prompt(content)[0])) == answer
+
+
+def test_templates_may_change_texts_and_texts_may_contain_the_marks_of_places():
+    loud = with_template("granite", lambda template: template.replace("m.content", "m.content | upper"))
+    for text in ("the <|end_of_text|> tag", "a\ufdd0b\ufdd1c", "\ufdd0\ufdd0"):
+        prompt = loud.tokenizer.decode(loud.prompt(text)[0])
+        assert text.replace("\ufdd0", "").replace("\ufdd1", "").upper() in prompt
+    history = Transcript([Message("user", "\ufdd0 wood")])
+    completion = replied(loud, history, ids_of("granite", "clay<|end_of_text|>"))
+    assert loud.prompt(later(completion, "\ufdd0"), completion)[1]
+
+
+def test_a_template_without_a_generation_prompt_has_no_channels():
+    encoder = with_template("qwen2.5", lambda template: template.partition("{% if add_generation_prompt")[0])
+    reply = "<|im_start|>assistant\nhello"
+    assert encoder.text(ids_of("qwen2.5", reply)) == "assistant\nhello"
+    assert encoder.reply_ids("hello")[0] == ids_of("qwen2.5", "hello")
+
+
+def test_a_named_template_is_chosen_by_its_name():
+    tokenizer = copy.deepcopy(tokenizer_for("granite"))
+    tokenizer.chat_template = {"short": "{% for m in messages %}{{ m.content }}<|end_of_text|>{% endfor %}"}
+    encoder = Encoder(tokenizer, template_kwargs={"chat_template": "short"})
+    assert tokenizer.decode(encoder.prompt("wood")[0]) == "wood<|end_of_text|>"
+
+
+def test_end_tokens_may_lie_behind_gaps_of_the_vocabulary():
+    tokenizer, model = tokenizer_for("granite"), random_llama(vocab_size=600)
+    model.config.eos_token_id = None
+    model.generation_config.update(eos_token_id=[tokenizer.eos_token_id, 599, 600], _from_model_config=False)
+    assert Encoder(tokenizer, end_ids=end_ids_of(model, tokenizer)).stop_ids == {tokenizer.eos_token_id, 599}
 
 
 @pytest.mark.parametrize(
@@ -169,10 +220,18 @@ def test_the_last_channel_is_the_reply(name, thought, answer, end):
     assert text.startswith(thought + answer + end) and text.count(end.split("<")[-1]) <= 2
 
 
+def dated(call, template):
+    return "{% set f, now = '%d %B %Y', strftime_now %}" + template.replace(DATE_CALL, call)
+
+
 def test_a_date_in_the_template_is_fixed():
     encoder = encoder_for("llama3.2, with date")
     assert "31 Jan 2026" in encoder.tokenizer.decode(encoder.prompt("choose")[0]) and not encoder.template.prints_date
     assert Encoder(encoder.tokenizer).template.prints_date and not encoder_for("llama3").template.prints_date
+    for call in ("strftime_now(f)", "strftime_now(format='%d %B %Y')", "now('%d %B %Y')"):
+        other = with_template("smollm3", partial(dated, call))
+        fixed = Encoder(other.tokenizer, template_kwargs={"strftime_now": "2026-01-31"})
+        assert other.template.prints_date and "31 January 2026" in fixed.tokenizer.decode(fixed.prompt("choose")[0])
     with pytest.raises(ValueError, match="strftime_now='tomorrow'"):
         Encoder(tokenizer_for("smollm3"), template_kwargs={"strftime_now": "tomorrow"})
 

@@ -14,7 +14,6 @@ from collm.algorithms import (
     PolicyLoss,
     ReinforceConfig,
     TrainConfig,
-    algorithm_specs,
     make_trainer,
 )
 from collm.algorithms.functions.advantages import monte_carlo_returns
@@ -110,8 +109,3 @@ def test_an_own_loss_is_the_one_that_is_descended():
     _, default = trainer(Default(settings)).step()
     assert doubled["policy_loss"] == pytest.approx(2 * default["policy_loss"], rel=1e-6)
     assert doubled["grad_norm"] == pytest.approx(2 * default["grad_norm"], rel=1e-5)
-
-
-@pytest.mark.parametrize("spec", algorithm_specs(), ids=lambda spec: spec.name)
-def test_a_checkpoint_from_before_algorithms_remembered_is_still_read(spec):
-    spec.make().load_state_dict({})
