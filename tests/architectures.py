@@ -86,6 +86,7 @@ BY_HAND: dict[str, dict[str, Any]] = {  # other settings of configurations
     "lfm2_moe": {"layer_types": ["conv", "full_attention"], "num_dense_layers": 1},
     "longcat_flash": {"head_dim": 4, "qk_head_dim": 8, "moe_topk": 2, "zero_expert_num": 2},
     "mamba2": {"num_heads": 8, "n_groups": 2},
+    "phi4_multimodal": {"eos_token_id": 1},  # transformers replaces 0 by ids of the published models
     "qwen4_exp_text": {
         "indexer_n_heads": 16,
         "indexer_kv_heads": 1,

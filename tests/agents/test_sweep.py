@@ -58,7 +58,7 @@ def test_log_probabilities_and_values_are_those_of_a_plain_pass(kind, tmp_path):
         print(f"{kind}: refused ({refusal})")
         return
     policy = loaded(tmp_path, "own")
-    error = largest_difference(policy, partial(plain_logits, model))
+    error = largest_difference(policy, partial(plain_logits, model, None))
     refusal = REFUSED_ADAPTERS.get(kind)
     if refusal is not None:
         assert_refused(tmp_path, "adapters", refusal)
@@ -69,7 +69,7 @@ def test_log_probabilities_and_values_are_those_of_a_plain_pass(kind, tmp_path):
     for name, weight in adapted.named_parameters():
         if "lora_B" in name:  # zero at first, so that a new adapter changes nothing
             nn.init.normal_(weight, std=0.1)
-    with_adapter = largest_difference(policy, partial(plain_logits, adapted))
+    with_adapter = largest_difference(policy, partial(plain_logits, adapted, policy.adapter))
     print(f"{kind}: equal up to {error:.1e}, with an adapter up to {with_adapter:.1e}")
 
 
@@ -89,8 +89,8 @@ def assert_refused(folder, weights, words):
     assert "\n" not in str(raised.value)
 
 
-def plain_logits(model, ids):
-    with torch.no_grad(), active_adapter(model, AGENT):
+def plain_logits(model, adapter, ids):
+    with torch.no_grad(), active_adapter(model, adapter):
         return model(input_ids=ids, use_cache=False).logits[0].float()
 
 
