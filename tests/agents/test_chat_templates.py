@@ -175,6 +175,12 @@ def test_a_template_without_a_generation_prompt_has_no_channels():
     assert encoder.reply_ids("hello")[0] == ids_of("qwen2.5", "hello")
 
 
+def test_a_template_that_does_not_show_texts_is_refused():
+    lists = "{% for m in messages %}{% for part in m.content %}{{ part.text }}{% endfor %}{% endfor %}"
+    with pytest.raises(ValueError, match="renders a reply 0 times"):
+        with_template("granite", lambda template: lists)
+
+
 def test_a_named_template_is_chosen_by_its_name():
     tokenizer = copy.deepcopy(tokenizer_for("granite"))
     tokenizer.chat_template = {"short": "{% for m in messages %}{{ m.content }}<|end_of_text|>{% endfor %}"}
