@@ -46,7 +46,7 @@ def test_nothing_heavy_is_imported_before_it_is_used(code, expected):
 
 
 HELPED = [[name] for name in COMMANDS if name != "train"]
-HELPED += [["train", "maac"], ["benchmark", "classic-control"], ["benchmark", "credit"]]
+HELPED += [["train", "maac"], ["benchmark", "credit"]]
 WRONG = [[name, "nowhere"] for name in ("resume", "evaluate", "chat", "replay", "report", "benchmark")]
 WRONG += [["crossplay", "nowhere", "nobody"], ["export", "nowhere", "models"], ["push", "nowhere", "a/b"]]
 WRONG += [["train", "maac", "--env", "collm/MiniBuild-v0", "--env-kwargs", "max_turn=4"]]

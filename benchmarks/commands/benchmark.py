@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -37,7 +36,7 @@ class BenchmarkArguments(Checked):
     suite: Positional[Path | None] = None
     """TOML file of the comparison, or the name of one that ships (smoke, claim, games, replication, tuning,
     ablations, teams, paper, published, lbf, rware, minigrid, tictactoe). None: --algorithms on --envs. For
-    classic-control and credit, see `collm benchmark classic-control --help` and `collm benchmark credit --help`."""
+    credit, see `collm benchmark credit --help`."""
     algorithms: tuple[str, ...] = ()
     """Algorithms to compare: names as in `collm train`, or names of entries of the suite. Default: all entries."""
     envs: tuple[str, ...] = ()
@@ -81,10 +80,10 @@ class BenchmarkArguments(Checked):
 
 
 def run(args: Sequence[str]) -> None:
-    others = {"classic-control": ".classic_control", "credit": ".playing.credit"}
-    if args and args[0] in others:
-        import_module(others[args[0]], __package__).run(args[1:])
-        return
+    if args and args[0] == "credit":
+        from .playing.credit import run as run_credit
+
+        return run_credit(args[1:])
     arguments = parsed(BenchmarkArguments, "benchmark", args)
     if arguments.on is not None:
         require("ray")

@@ -14,11 +14,10 @@ EVALUATE = "evaluate {run} --episodes 2 --no-transcripts"
 CALLS = {
     "report": ("report {run} --out {out}", ["report.html", "tables.md", "marl_eval.json", "figures/profile.png"]),
     "evaluate": (f"{EVALUATE} --out {{out}}", ["evaluation-test.jsonl"]),
-    "leaderboard": ("evaluate {run} {run} --episodes 2 --out {out}", ["leaderboard.md", "leaderboard.html"]),
+    "leaderboard": ("evaluate {run} {run} --episodes 2 --out {out}", ["leaderboard.md", "leaderboard.json"]),
     "suite": ("evaluate --suite core --model random --env collm/MiniCode-v1 --out {out}", ["random.json", "table.md"]),
     "crossplay": ("crossplay {run} {run} --num-episodes 2 --out {out}", ["README.md", "crossplay.png"]),
     "throughput": ("throughput decode --repeats 1 --out {out}", ["decode.md"]),
-    "classic-control": ("benchmark classic-control run cartpole --out {out}", ["cartpole-0.json"]),
     "credit": (
         "benchmark credit --algorithms rae --games TinyHanabi --seeds 0 --num-updates 1 --out {out}",
         ["credit.json", "README.md", "credit.png"],
