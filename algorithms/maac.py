@@ -19,8 +19,8 @@ class MAAC(ActorCritic[Settings]):
     The advantage is a weighted sum of TD errors r + discount * V(h') - V(h), by default GAE (`estimator`); the paper
     uses one TD error. With `credited_reward="team"`, all agents of a joint turn share one advantage, and the reward is
     the mean over all agents, with 0 for agents that have left. With "own", the critic has one value V_i(h) per agent,
-    which is 0 after the agent has left. The critic may also read the hidden state of the environment (`critic_input`),
-    because only training needs the critic. Source: CoLLM-CC (arXiv:2601.21972).
+    which is 0 after the agent was terminated. The critic may also read the hidden state of the environment
+    (`critic_input`), because only training needs the critic. Source: CoLLM-CC (arXiv:2601.21972).
     """
 
     critic_reads: ClassVar[CriticReads] = "joint"

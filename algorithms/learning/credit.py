@@ -256,14 +256,19 @@ def joint_grid(
     """Pad rewards and values of joint turns to a `Grid` with one row per episode.
 
     `values` are the values of each episode's `joint_input()`, in the form that `agent_grid` documents. Rewards and
-    values belong to `agent`, and are 0 after the agent has left. If `agent` is None, they belong to the team.
+    values belong to `agent`, and are 0 after the agent has left. If `agent` is None, they belong to the team. The value
+    after the last turn of an agent that was truncated alone is also the reward of the next turn: a bootstrap value.
     """
     goes_on = [bool(episode.live_agents) for episode in episodes]
     rewards = [episode.team_rewards if agent is None else episode.own_rewards(agent) for episode in episodes]
     grid = _make_grid(rewards, episodes, goes_on, values, has_action_values, agent)
     for row, episode in enumerate(episodes):
         if agent is not None and agent not in episode.live_agents:
-            grid.values[row, episode.last_time(agent) + 1 :] = 0.0
+            end = episode.last_time(agent) + 1
+            if agent in episode.tracks and not episode.is_terminated[agent]:
+                grid.rewards[row, end] = grid.values[row, end]  # a TD error of 0, so that the value is not learned
+                end += 1
+            grid.values[row, end:] = 0.0
     return grid
 
 

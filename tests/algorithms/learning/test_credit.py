@@ -228,6 +228,44 @@ def test_turns_are_normalized_apart(mode, num_groups):
     assert abs(float(own[1::2].mean())) < 1e-5 and abs(float(first_turns.mean())) < 1e-5
 
 
+def played(rewards, observations, *, is_terminated=True):
+    """Episodes in which both agents act in every turn. The last observation is that after the last turn."""
+    episodes = []
+    for index, (row, seen) in enumerate(zip(rewards, observations, strict=True)):
+        turns = tuple(
+            Turn(value, Completion(t), reward, t) for t, (reward, value) in enumerate(zip(row, seen, strict=False))
+        )
+        ends, finals = dict.fromkeys(AGENTS, is_terminated), dict.fromkeys(AGENTS, seen[-1])
+        episodes.append(
+            Episode(index, 0, index, dict.fromkeys(AGENTS, turns), tuple(seen), finals, ends, ({},) * len(row))
+        )
+    return episodes
+
+
+@pytest.mark.parametrize("estimator", ["td", "n_step", "gae", "monte_carlo"])
+def test_an_agent_that_was_truncated_alone_is_bootstrapped_by_a_joint_critic_as_by_its_own(estimator):
+    """A reward of 1 per turn; `b_0` is truncated after turn 2 of 4. Its value is 100, and that of `a_0` is 10."""
+
+    class Tables(Table):
+        def values(self, inputs):
+            return torch.tensor([[10.0, 100.0]]).repeat(sum(len(item.histories) for item in inputs), 1)
+
+    (whole,) = played([[1.0] * 4], [[10.0] * 5])
+    tracks = {"a_0": whole.tracks["a_0"], "b_0": tuple(replace(t, observation=100.0) for t in whole.tracks["b_0"][:2])}
+    ends = {"a_0": True, "b_0": False}
+    leaver = replace(whole, tracks=tracks, is_terminated=ends, finals={"a_0": 10.0, "b_0": 100.0})
+    settings = {"credited_reward": "own", "advantage_normalization": "none", "estimator": estimator}
+    own, _ = credited(IAC(IACConfig(**settings)), [leaver])
+    algorithm = MAAC(MAACConfig(**settings))
+    critic = CriticLearner(Tables(), algorithm.config, torch.Generator(), len(AGENTS))
+    joint, (batch,) = assign_credit(algorithm, [leaver], AGENTS, {"joint": critic})
+    for agent in AGENTS:
+        for name in ("advantages", "targets", "returns"):
+            torch.testing.assert_close(getattr(joint[agent], name), getattr(own[agent], name))
+    assert joint["b_0"].targets.tolist() == [102.0, 101.0]
+    assert batch.targets[:, 1].tolist() == [102.0, 101.0, 100.0, 0.0]  # turn 3: the critic's own value
+
+
 def numeric_episode(index):
     rng = np.random.default_rng(index)
     seen = {agent: rng.normal(number, 1, (3, 2)) for number, agent in enumerate(AGENTS)}
