@@ -90,9 +90,11 @@ class Algorithm(ABC, Generic[Settings]):
     """True if training episodes are replayed without each agent; see `envs.wrappers.Shares`."""
     may_repeat_unclipped: ClassVar[bool] = False
     """True: several epochs without `clip_range` cause a warning. False: they raise an error."""
+    advantage_limit: float = 1.0  # mean of `baselines.advantage_limits` in the last update
 
     def __init__(self, config: Settings):
         self.config = config
+        self.return_spreads: list[float] = []  # of the last updates, whose returns critics learn from
         self.check()
 
     @abstractmethod
@@ -196,16 +198,18 @@ class Algorithm(ABC, Generic[Settings]):
     def warms_up(self, update: int, metrics: Mapping[str, float]) -> bool:
         """Return True if only the critics learn in this update. Called once per update if there are separate critics.
 
+        A warm-up comes back while the returns justify no advantages (`advantage_limit` is 0).
         `update` is the number of finished updates. `metrics`: metrics of this update, such as "explained_variance".
         """
-        return update < self.critic_warmup
+        return update < self.critic_warmup or (self.critic_warmup > 0 and self.advantage_limit == 0)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the algorithm's state for checkpoints: nested dicts and lists of tensors, numbers and strings."""
-        return {}
+        return {"return_spreads": list(self.return_spreads)} if self.return_spreads else {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the result of `state_dict`."""
+        self.return_spreads = list(state.get("return_spreads", ()))
 
     def check(self) -> None:
         """Raise `ValueError` if settings contradict each other. Overriding methods call `super().check()`."""
@@ -268,9 +272,11 @@ class ActorCritic(Algorithm[Settings], ABC):
         return warmup_of(self.config) if self._warmup is None else self._warmup
 
     def state_dict(self) -> dict[str, Any]:
-        return {"critic_warmup": self.critic_warmup}  # the default depends on num_updates, which may change on resume
+        # The default warm-up depends on num_updates, which may change on resume.
+        return super().state_dict() | {"critic_warmup": self.critic_warmup}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        super().load_state_dict(state)
         self._warmup = state["critic_warmup"]
 
     def check(self) -> None:
@@ -292,8 +298,8 @@ class ActorCritic(Algorithm[Settings], ABC):
                     f"turns_per_update={config.turns_per_update} cuts episodes; omit either setting"
                 )
         least = config.rollout_buffer_size if config.turns_per_update is None else config.turns_per_update
-        if not self.has_actor_heads:  # an episode has at least one step and one token
-            check_warmup_budget(config, self.critic_warmup * least, self.critic_warmup * least)
+        # An episode has at least one step and one token.
+        check_warmup_budget(config, self.critic_warmup * least, self.critic_warmup * least)
 
 
 def warmup_of(config: ActorCriticConfig) -> int:

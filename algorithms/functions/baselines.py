@@ -25,6 +25,7 @@ import torch
 from torch import Tensor
 
 EPSILON = 1e-6  # added to a standard deviation before division, in reward units; limits rounding errors
+MAX_SPREAD = 2.0  # standard deviation of advantages that is not limited, in standard deviations of the returns
 
 
 def raw_advantages(
@@ -236,6 +237,26 @@ def normalized(
         of_batch = values / (values.square().mean().sqrt() + EPSILON)
         scaled = torch.where(items.sizes_of_rows() == 1, of_batch, scaled)
     return torch.zeros_like(advantages).masked_scatter(is_real, scaled)
+
+
+def deviations(values: Tensor, group: Tensor) -> Tensor:
+    """Subtract the group's mean from each value [N]. Equal values give exactly 0."""
+    return _grouped(values, group, None, None, min_size=1).above_mean()
+
+
+def advantage_limits(advantages: Tensor, group: Tensor, spread: float) -> Tensor:
+    """Compute factors [N], 0..1, that keep `normalized` from scaling the errors of a critic to unit spread.
+
+        c = min(1, 2 spread / std(A))
+
+    `spread` is the largest standard deviation of comparable returns in the updates from which the critic learns, and A
+    are `deviations` from the mean of comparable turns. c is 0 if all these returns are equal, so that a critic cannot
+    know that one reply is better than another. c is 1 if the critic is not much worse than the mean return. c depends
+    on the actions, which biases the gradient, as division by std(A) does.
+    """
+    items = _grouped(advantages, group, None, None, min_size=1)
+    limits = MAX_SPREAD * spread / items.root_mean_square(items.returns)
+    return limits.nan_to_num(nan=0.0).clamp(max=1.0)  # nan: nothing differs
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from torch import Tensor
 from ...agents.core import CriticInput, Policy, ReplyScorer
 from ..algorithm import Algorithm, Grid
 from ..functions.advantages import monte_carlo_returns
-from ..functions.baselines import counterfactual_advantages, normalized
+from ..functions.baselines import advantage_limits, counterfactual_advantages, deviations, normalized
 from ..functions.losses import explained_variance
 from ..rollout.episode import Episode, joint_action
 from .critic_learner import CriticBatch, CriticLearner
@@ -35,6 +35,7 @@ class Credit:
     values: Tensor  # [N] in reward units; zeros without a critic
     targets: Tensor  # [N] in reward units; zeros without a critic
     returns: Tensor  # [N] discounted returns of the rewards to learn from; a cut episode bootstraps from the value
+    reward_sums: Tensor  # [N] these returns without the value after a cut
 
 
 def assign_credit(
@@ -145,7 +146,7 @@ def _own_credit(
         values = critics[agent].values(inputs[agent]) if has_critic else None
         grids[agent] = agent_grid(episodes, agent, values, has_action_values=has_q)
     if has_critic and algorithm.config.credited_reward != "own":
-        grids = with_team_ends(grids, algorithm.config.discount)
+        bootstrap_from_team(grids, algorithm.config.discount)
     credits: dict[str, Credit] = {}
     batches: dict[CriticLearner, list[CriticBatch]] = defaultdict(list)
     for agent, grid in grids.items():
@@ -159,9 +160,10 @@ def _own_credit(
 def _fields(algorithm: Algorithm[Any], grid: Grid, targets: Tensor) -> tuple[Tensor, ...]:
     """Compute the fields of `Credit` in padded form [B, T], before normalization."""
     final_values = grid.values.gather(1, grid.is_real.sum(dim=1, keepdim=True)).squeeze(1)
-    returns = monte_carlo_returns(grid.rewards, grid.is_real, grid.discounts(algorithm.config.discount), final_values)
+    track = (grid.rewards, grid.is_real, grid.discounts(algorithm.config.discount))
+    returns, sums = monte_carlo_returns(*track, final_values), monte_carlo_returns(*track)
     advantages = algorithm.advantages(grid)
-    return advantages, advantages, grid.values[:, :-1], targets, returns
+    return advantages, advantages, grid.values[:, :-1], targets, returns, sums
 
 
 def _critic_batch(critic: CriticLearner, inputs: Sequence[CriticInput], grid: Grid, targets: Tensor) -> CriticBatch:
@@ -196,21 +198,32 @@ def _normalize_advantages(
     algorithm: Algorithm[Any], credits: Mapping[str, Credit], episodes: Sequence[Episode]
 ) -> dict[str, Credit]:
     mode = algorithm.config.advantage_normalization
-    if mode == "none":
-        return dict(credits)
     number = torch.cat([torch.full_like(credit.values, i) for i, credit in enumerate(credits.values())]).long()
     times = torch.tensor(
         [turn.time for agent in credits for episode in episodes for turn in episode.tracks.get(agent, ())]
     )
     groups = {
+        "none": torch.zeros_like(times),
         "batch": torch.zeros_like(times),
         "agent": number,
         "turn": times,
         "agent_turn": number * (int(times.max()) + 1) + times,
     }
-    flat = torch.cat([credit.advantages for credit in credits.values()])
-    is_real = torch.ones_like(flat, dtype=torch.bool)
-    scaled = normalized(flat, is_real, groups[mode], subtract_mean=algorithm.centers_advantages)
+    flat, returns, sums = (
+        torch.cat([getattr(credit, name) for credit in credits.values()])
+        for name in ("advantages", "returns", "reward_sums")
+    )
+    scaled, turns, algorithm.advantage_limit = flat, groups["agent_turn"], 1.0
+    if mode != "none":
+        is_real = torch.ones_like(flat, dtype=torch.bool)
+        scaled = normalized(flat, is_real, groups[mode], subtract_mean=algorithm.centers_advantages)
+    if algorithm.critic_reads != "nothing" and len(turns.unique()) < len(turns):  # else no returns are comparable
+        # Values after a cut are no evidence if all rewards are equal.
+        returns = deviations(returns, turns) * bool(deviations(sums, turns).any())
+        spreads = [*algorithm.return_spreads, float(returns.square().mean().sqrt())]
+        algorithm.return_spreads = spreads[-algorithm.config.critic_replay :]
+        limits = advantage_limits(deviations(flat, turns), groups[mode], max(algorithm.return_spreads))
+        scaled, algorithm.advantage_limit = scaled if mode == "none" else scaled * limits, float(limits.mean())
     pieces = torch.split(scaled, [len(credit.advantages) for credit in credits.values()])
     return {
         agent: replace(credit, advantages=piece) for (agent, credit), piece in zip(credits.items(), pieces, strict=True)
@@ -272,7 +285,7 @@ def joint_grid(
     return grid
 
 
-def with_team_ends(grids: Mapping[str, Grid], discount: float) -> dict[str, Grid]:
+def bootstrap_from_team(grids: Mapping[str, Grid], discount: float) -> None:
     """Bootstrap agents that left a cut episode early from the values of the agents that stayed.
 
         V[length] = discount^(joint turns after the agent left) * mean over live agents j of V_j(final history)
@@ -285,15 +298,11 @@ def with_team_ends(grids: Mapping[str, Grid], discount: float) -> dict[str, Grid
         for row, (episode, length) in enumerate(zip(grid.episodes, grid.is_real.sum(dim=1).tolist(), strict=True)):
             if agent in episode.live_agents:
                 values[id(episode)].append(grid.values[row, length])
-    ended = {}
     for agent, grid in grids.items():
-        filled = grid.values.clone()
         for row, (episode, length) in enumerate(zip(grid.episodes, grid.is_real.sum(dim=1).tolist(), strict=True)):
             if id(episode) in values and agent not in episode.live_agents:
                 num_later = episode.num_turns - 1 - episode.last_time(agent)
-                filled[row, length] = discount**num_later * torch.stack(values[id(episode)]).mean()
-        ended[agent] = replace(grid, values=filled)
-    return ended
+                grid.values[row, length] = discount**num_later * torch.stack(values[id(episode)]).mean()
 
 
 def of_agent(joint: Tensor, episodes: Sequence[Episode], agent: str) -> Tensor:

@@ -123,7 +123,7 @@ def with_team_rewards(episodes: Sequence[Episode], discount: float) -> list[Epis
 
     An agent that leaves is credited with all later rewards of the team, because its leaving may have caused them. The
     agent is marked as terminated: bootstrapping from its own value would count the rest of the episode twice. If the
-    episode was cut, `credit.with_team_ends` adds the value after the cut.
+    episode was cut, `credit.bootstrap_from_team` adds the value after the cut.
     """
     paid = []
     for episode in episodes:

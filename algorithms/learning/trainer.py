@@ -120,6 +120,8 @@ class Trainer:
                     record(update + 1, episodes, self.credits)
             interests = self.collector.vector.interests
             metrics = episode_metrics(episodes, self.config.credited_reward, interests) | critic_metrics(critic_batches)
+            if self.algorithm.advantage_limit < 1:
+                metrics["advantage_limit"] = self.algorithm.advantage_limit
             timer.lap("credit")
 
             with add_error_details(rewards=rewarded.reward_range):
@@ -130,7 +132,7 @@ class Trainer:
                 metrics |= self._run(regressions)
                 timer.lap("critics")
 
-                # 4. Update the policies, unless the critics still warm up.
+                # 4. Update the policies, unless only the critics learn.
                 is_warming_up = self.has_separate_critics and self.algorithm.warms_up(update, metrics)
                 if is_warming_up:
                     for learner in self.unique_learners:
@@ -144,7 +146,7 @@ class Trainer:
 
             # 5. Count.
             metrics |= self.progress.advance(rollout, episodes, rewarded.num_extra_turns, timer)
-            if is_warming_up:
+            if update < self.algorithm.critic_warmup:
                 check_warmup_budget(self.config, self.progress.num_turns, self.progress.num_tokens)
         self.progress.last_metrics = metrics
         return episodes, dict(metrics)

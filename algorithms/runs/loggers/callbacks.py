@@ -85,7 +85,7 @@ def silent_since(shares: Sequence[float], patience: int = PATIENCE) -> int | Non
 class SilenceWatch(Callback):
     """Callback that prints one notice if the returns in each group of rollouts are equal for many updates.
 
-    Every advantage is then 0. If only team returns are equal, the notice suggests credited_reward="own".
+    No policy learns then. If only team returns are equal, the notice suggests credited_reward="own".
     """
 
     def __init__(self, notice: Notice, credited_reward: Literal["team", "own"] | None = None):

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from collm.algorithms.functions.baselines import (
     EPSILON,
+    advantage_limits,
     cross_returns,
     group_max_advantages,
     group_mean_advantages,
@@ -202,6 +203,23 @@ def test_normalized_groups_are_each_normalized_on_their_own(data):
         torch.testing.assert_close(
             together[group == name], torch.tensor(expected, dtype=torch.float64), rtol=1e-5, atol=1e-5
         )
+
+
+@pytest.mark.parametrize(
+    ("spread", "advantages", "group", "limits"),
+    [
+        (0.0, [-1e-3, 1e-3], [0, 0], [0.0, 0.0]),  # equal returns: only errors of the critic
+        (1.0, [-1.9, 1.9], [0, 0], [1.0, 1.0]),  # not much worse than the mean return
+        (1.0, [-8.0, 8.0], [0, 0], [0.25, 0.25]),
+        (1.0, [-1.0, 1.0, -4.0, 4.0], [0, 0, 1, 1], [1.0, 1.0, 0.5, 0.5]),
+        (1.0, [0.0, 0.0, 0.0], [0, 0, 1], [1.0, 1.0, 1.0]),  # a perfect critic; a turn played once
+        (0.0, [0.0, 0.0], [0, 0], [0.0, 0.0]),
+    ],
+)
+def test_advantages_are_limited_by_the_returns_by_hand_in_any_unit(spread, advantages, group, limits):
+    for unit in (1e-6, 1.0, 1e6):
+        found = advantage_limits(unit * torch.tensor(advantages), torch.tensor(group), unit * spread)
+        assert found.tolist() == pytest.approx(limits)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from collm.algorithms import (
     MARLOOConfig,
     ReinforceConfig,
 )
+from collm.algorithms.functions.baselines import normalized
 from collm.algorithms.learning.credit import assign_credit, critic_metrics
 from collm.algorithms.learning.critic_learner import CriticLearner
 from collm.algorithms.rollout.episode import Episode, Turn
@@ -240,6 +241,58 @@ def played(rewards, observations, *, is_terminated=True):
             Episode(index, 0, index, dict.fromkeys(AGENTS, turns), tuple(seen), finals, ends, ({},) * len(row))
         )
     return episodes
+
+
+NOISE = np.random.default_rng(0).normal(0.5, 0.003, (8, 4)).tolist()
+EQUAL = [[0.25, 0.25, 0.5]] * 8
+
+
+@pytest.mark.parametrize("is_terminated", [True, False])
+@pytest.mark.parametrize("estimator", ["td", "n_step", "gae", "monte_carlo"])
+@pytest.mark.parametrize("mode", ["batch", "agent", "turn", "agent_turn"])
+@pytest.mark.parametrize("kind", [(IAC, IACConfig), (MAAC, MAACConfig)])
+def test_equal_returns_give_no_advantage_whatever_the_critic_says(kind, mode, estimator, is_terminated):
+    config = kind[1](advantage_normalization=mode, estimator=estimator, num_steps=2)
+    algorithm = kind[0](config)
+    credits, _ = credited(algorithm, played(EQUAL, NOISE, is_terminated=is_terminated))
+    assert algorithm.advantage_limit == 0 and algorithm.warms_up(config.critic_warmup or 5, {})
+    assert not any(credit.advantages.any() for credit in credits.values())
+    assert all(credit.raw_advantages.any() for credit in credits.values())
+
+
+@pytest.mark.parametrize("mode", ["none", "batch", "agent", "turn", "agent_turn"])
+def test_advantages_keep_every_bit_if_returns_differ_more_than_the_critic_errs(mode):
+    algorithm = IAC(IACConfig(advantage_normalization=mode))
+    rewards = np.random.default_rng(1).normal(0, 1, (8, 3)).tolist()
+    credits, _ = credited(algorithm, played(rewards, NOISE))
+    assert algorithm.advantage_limit == 1 and not algorithm.warms_up(5, {})
+    raw = torch.stack([credits[agent].raw_advantages for agent in AGENTS])
+    group = torch.arange(3).repeat(2, 8) + 3 * torch.arange(2)[:, None]
+    group = {"turn": group % 3, "agent": group // 3, "agent_turn": group}.get(mode, 0 * group)
+    expected = raw if mode == "none" else normalized(raw, torch.ones_like(raw, dtype=torch.bool), group)
+    assert torch.equal(torch.stack([credits[agent].advantages for agent in AGENTS]), expected)
+
+
+def test_returns_that_differed_justify_advantages_while_the_critic_replays_them():
+    algorithm = IAC(IACConfig(critic_replay=3))
+    credits, _ = credited(algorithm, played([*EQUAL[1:], [0.25, 0.25, 1.5]], NOISE))
+    assert (credits["a_0"].advantages[-3:] > 1).all()
+    limits = [algorithm.advantage_limit]
+    for _ in range(4):
+        resumed = IAC(IACConfig(critic_replay=3))
+        resumed.load_state_dict(algorithm.state_dict())
+        algorithm = resumed
+        credited(algorithm, played(EQUAL, NOISE))
+        limits.append(algorithm.advantage_limit)
+    assert limits == [1, 1, 1, 0, 0]
+
+
+def test_the_returns_of_one_episode_cannot_be_compared():
+    algorithm = IAC(IACConfig(rollout_buffer_size=1))
+    credits, _ = assign_credit(
+        algorithm, played(EQUAL[:1], NOISE[:1]), AGENTS, dict.fromkeys(AGENTS, learner(IACConfig()))
+    )
+    assert algorithm.advantage_limit == 1 and credits["a_0"].advantages.any()
 
 
 @pytest.mark.parametrize("estimator", ["td", "n_step", "gae", "monte_carlo"])

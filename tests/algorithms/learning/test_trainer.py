@@ -5,12 +5,14 @@ from contextlib import closing
 import numpy as np
 import pytest
 import torch
-from probes import AGENTS, word_policy
+from cases import case
+from probes import AGENTS, TextProbe, word_policy
 from small_trainers import number_trainer, text_trainer, through_a_file, timeless, weights
 
 from collm.agents.core import Completion, Policy
 from collm.algorithms import algorithm_specs
 from collm.algorithms.rollout.requests import task_seeds
+from collm.envs.core import Outcome
 
 NAMES = [spec.name for spec in algorithm_specs()]
 C3 = {"num_generations": 1, "num_decisions": None, "max_new_tokens": 1}
@@ -56,8 +58,18 @@ def test_seeds_of_tasks_are_a_function_of_run_and_update():
     assert len(set(seeds)) == 2000 and 0 <= min(seeds) < 2**26 and 2**31 - 2**26 < max(seeds) < 2**31
 
 
+class Lengths(TextProbe):
+    """Three turns; the reward is the number of characters, so that returns differ."""
+
+    def __init__(self):
+        super().__init__("delayed")
+
+    def play(self, replies):
+        return Outcome(float(sum(map(len, replies.values()))), dict.fromkeys(AGENTS, "next"))
+
+
 def test_only_critics_learn_while_they_warm_up_within_the_budget():
-    trainer = text_trainer("iac", critic_warmup=2)
+    trainer = text_trainer("iac", Lengths, critic_warmup=2)
     policy = trainer.collector.policies[AGENTS[0]]
     before = [weight.detach().clone() for weight in policy.parameters()]
     metrics = run(trainer, 2)
@@ -65,9 +77,45 @@ def test_only_critics_learn_while_they_warm_up_within_the_budget():
     assert "policy_loss" not in metrics[-1] and metrics[-1]["value_loss"] > 0
     run(trainer, 1)
     assert not all(torch.equal(a, b) for a, b in zip(before, policy.parameters(), strict=True))
-    trainer = text_trainer("maac", critic_warmup=1, max_environment_steps=25)
+    trainer = text_trainer("maac", Lengths, critic_warmup=1, max_environment_steps=25)
     assert "grad_norm" not in run(trainer, 1)[0]
     assert "grad_norm" in run(trainer, 1)[0]
+
+
+class Plateau(TextProbe):
+    """Three turns, each with a reward of 0.25 whatever the agents write."""
+
+    def __init__(self):
+        super().__init__("delayed")
+
+    def play(self, replies):
+        return Outcome(0.25, dict.fromkeys(AGENTS, "next"))
+
+
+@case("advantage_limit")
+@pytest.mark.parametrize(
+    ("name", "changes"),
+    [
+        ("maac", {"critic_warmup": 1}),
+        ("iac", {"critic_warmup": 1, "advantage_normalization": "none", "turns_per_update": 3}),
+        ("mappo", {"advantage_normalization": "turn"}),  # without a warm-up, the policies learn with a gradient of 0
+        ("ippo", {"use_separate_critic": False, "value_loss_coef": 0.0, "credited_reward": "own"}),
+    ],
+)
+def test_policies_stay_on_a_plateau_while_critics_learn_also_after_a_resumption(name, changes):
+    settings = {"name": name, "world": Plateau, "max_environment_steps": 24 * 3} | changes
+    trainer = text_trainer(**settings)
+    policies = [weight.clone() for agent in AGENTS for weight in trainer.collector.policies[agent].parameters()]
+    metrics = run(trainer, 2)
+    resumed = text_trainer(**settings)
+    resumed.load_state_dict(through_a_file(trainer.state_dict()))
+    metrics += run(resumed, 1)
+    assert [row["advantage_limit"] for row in metrics] == [0, 0, 0]
+    learned = [weight for agent in AGENTS for weight in resumed.collector.policies[agent].parameters()]
+    assert all(torch.equal(a, b) for a, b in zip(policies, learned, strict=True))
+    assert [row.get("grad_norm", 0) for row in metrics] == [0, 0, 0]
+    if changes.get("use_separate_critic", True):
+        assert [("grad_norm" in row, row["value_loss"] > 0) for row in metrics] == 3 * [(name == "mappo", True)]
 
 
 @pytest.mark.parametrize("budget", ["max_environment_steps", "max_sampled_tokens"])
