@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from pettingzoo import ParallelEnv
 
 from ..core import Message, ResetResult, TextParallelEnv, Transcript, capped
+from ..registration.registry import EnvSpec, make
 from ..spaces import OpenText
+from ..wrappers import Shares
 from .view import View
 
 
@@ -63,3 +66,17 @@ def with_truth(env: ParallelEnv[str, Any, Any]) -> ParallelEnv[str, Any, Any]:
     if getattr(env, "state_space", None) is None:
         raise ValueError(f"{env} has no state(), which a privileged critic needs; use critic_input='joint'")
     return env
+
+
+def wrapped_env(
+    env: EnvSpec, kwargs: Mapping[str, Any], has_truth: bool, has_shares: bool
+) -> ParallelEnv[str, Any, Any]:
+    """Build an environment, optionally with hidden state (`with_truth`) and difference rewards (`Shares`).
+
+    Worker processes call this function. In this layer they start without torch.
+    """
+    made = make(env, **kwargs)
+    if has_truth:
+        made = with_truth(made)
+    # Shares replays episodes in a deep copy of the environment, which other environments may not support.
+    return Shares(made) if has_shares and isinstance(made.unwrapped, TextParallelEnv) else made

@@ -30,8 +30,7 @@ from ....envs.players import HELD_OUT, PLAYERS, partners_of
 from ....envs.registration.registry import EnvSpec, make, registry, spec, versioned, with_explanation
 from ....envs.vectors.processes import ProcessVector
 from ....envs.vectors.vector import SyncVector, VectorEnv
-from ....envs.views import with_truth
-from ....envs.wrappers import Shares
+from ....envs.views.privileged import wrapped_env
 from ...algorithm import Algorithm
 from ...config import TrainConfig
 from ...distribution.group import current
@@ -130,7 +129,7 @@ class Experiment:
         # A partial, because an environment's arguments may have the same names as the vector's.
         algorithm = self.make_algorithm()
         has_shares |= algorithm.reads_shares and split == "train"
-        build = partial(_made, spec(self.env), self.env_kwargs_of(split), algorithm.reads_truth, has_shares)
+        build = partial(wrapped_env, spec(self.env), self.env_kwargs_of(split), algorithm.reads_truth, has_shares)
         config = self.config
         if config.num_workers:
             return ProcessVector(build, num_envs, num_workers=config.num_workers, timeout_s=config.timeout_s)
@@ -302,14 +301,6 @@ def fix_shapes(policies: Mapping[str, Policy]) -> None:
     torch.utils.deterministic.fill_uninitialized_memory = False  # type: ignore[attr-defined]  # set by a property
     for policy in {id(policy): policy for policy in policies.values()}.values():
         policy.fix_shapes()
-
-
-def _made(env: EnvSpec, kwargs: Mapping[str, Any], is_privileged: bool, has_shares: bool) -> ParallelEnv[str, Any, Any]:
-    made = make(env, **kwargs)
-    if is_privileged:
-        made = with_truth(made)
-    # Shares replays episodes in a deep copy of the environment, which other environments may not support.
-    return Shares(made) if has_shares and isinstance(made.unwrapped, TextParallelEnv) else made
 
 
 def _task(env: ParallelEnv[str, Any, Any], seed: int) -> TrainingSize:
