@@ -60,7 +60,8 @@ class TrainConfig(Checked):
     """Number of worker processes that step the environment copies, for slow environments. 0: no extra process."""
     timeout_s: Advanced[Positive | None] = None
     """Time limit per turn of an environment, in seconds; needs `num_workers`. A process that exceeds the limit is
-    replaced, and its episodes are replayed up to that turn. An episode that fails twice is skipped. None: no limit."""
+    replaced, and its episodes are replayed up to that turn. An episode that fails twice is skipped. The start of a
+    process does not count. None: no limit."""
     early_termination_threshold: Advanced[Finite | None] = None
     """Team reward of one turn above which a training episode terminates. None: no threshold."""
     difficulty_schedule: Advanced[str | None] = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import pickle
@@ -21,6 +22,7 @@ from .copies import STOP_SIGNALS, What, work
 from .faults import Course, EnvironmentFault
 from .vector import Builder, VectorEnv, builder
 
+LOG = logging.getLogger(__name__)
 # Maximum size of the unread messages to a worker, less than the capacity of a pipe on every system. With more, the
 # worker and the main process could wait for each other to read, which is a deadlock.
 PIPE_BYTES = 16_384
@@ -45,15 +47,16 @@ class ProcessVector(VectorEnv):
     """Vectorized environment in worker processes of this machine. The result of each copy arrives separately.
 
     A worker that dies or exceeds `timeout_s` is replaced, and its unfinished episodes are replayed from seeds and
-    actions. An episode is aborted if its worker is lost twice, or if its replay returns other results; `lost` then
-    returns the error. If an environment raises an error, all workers are closed.
+    actions. A warning is logged. An episode is aborted if its worker is lost twice, or if its replay returns other
+    results; `lost` then returns the error. If an environment raises an error, or if workers are lost again and again
+    without completing a step, all workers are closed.
 
     Args:
         env: id, specification, or module-level function that builds an environment.
         num_envs: number of copies, at least 1.
         num_workers: number of processes, at most `num_envs`. None: the number of cores.
         sends_state: True: workers send the state after each reset and step. False: `state` returns None.
-        timeout_s: maximum time of one reset or step in seconds. None: no maximum.
+        timeout_s: maximum time of one reset or step in seconds, without the start of a worker. None: no maximum.
         start_method: "spawn" or "forkserver". Both import the main script, whose code must be under
             `if __name__ == "__main__":`. None: "forkserver" if available.
         kwargs: arguments of the environment.
@@ -65,6 +68,7 @@ class ProcessVector(VectorEnv):
     """
 
     max_failures = 2  # number of lost workers after which an episode is aborted
+    max_lost_in_row = 6  # number of workers lost one after another, without a completed step, that is an error
 
     def __init__(
         self,
@@ -103,6 +107,7 @@ class ProcessVector(VectorEnv):
         self._unanswered: list[dict[int, PendingMessage]] = [{} for _ in range(count)]  # by message number
         self._held: list[deque[tuple[int, PendingMessage, bytes]]] = [deque() for _ in range(count)]  # not sent yet
         self._is_starting = [True] * count
+        self._num_lost = [0] * count  # number of workers lost since the last completed step
         self._busy_since = [0.0] * count  # monotonic time at which the worker started its current message
         self._sends_state = sends_state
         self._pipes: dict[int, Connection] = {}
@@ -238,6 +243,8 @@ class ProcessVector(VectorEnv):
                 self.state_space, self.spec, self.turn_limit, self.interests = answer[4:]
                 continue
             task = self._unanswered[number].pop(message)
+            if task.what == "step" or task.num_calls > 1:
+                self._num_lost[number] = 0
             self._forward(number)
             if (
                 message >= self._begun[index]
@@ -285,7 +292,13 @@ class ProcessVector(VectorEnv):
         tasks = [*self._unanswered[number].items(), *((message, task) for message, task, _ in self._held[number])]
         if self._is_starting[number]:
             self._fail(None, (f"its worker process {reason} while it was built", None, ""))
-        self._num_failures[tasks[0][1].index] += 1  # the worker was lost in the episode of its oldest message
+        oldest = tasks[0][1].index  # the worker was lost in the episode of its oldest message
+        self._num_failures[oldest] += 1
+        self._num_lost[number] += 1
+        if self._num_lost[number] == self.max_lost_in_row:
+            problem = f"{self.max_lost_in_row} worker processes in a row were lost; the last one {reason}"
+            self._fail(oldest, (f"{problem}; raise timeout_s, or find the cause with `collm check`", None, ""))
+        LOG.warning("%s: worker process %d %s; it is replaced", self.name, number, reason)
         awaited = {task.index for message, task in tasks if message == self._latest[task.index]}
         self._kill(number)
         self._unanswered[number].clear()

@@ -39,6 +39,8 @@ class Diary(Heard):
 class NearbyVector(ProcessVector):
     """Simulated workers in this process. `losses`: workers that die, by the number of earlier replies."""
 
+    max_lost_in_row = 1_000
+
     def __init__(self, build, num_envs, num_workers, losses=None, max_failures=1_000):
         self.max_failures = max_failures
         self.build, self.losses = build, dict(losses or {})
@@ -157,6 +159,19 @@ def test_an_episode_that_is_another_one_when_it_is_played_again_is_given_up():
     lost = vector.lost()
     assert "died (the roof came down)" in str(lost[0])
     assert "\n" not in str(lost[0]) and vector.num_started == 3
+
+
+def test_each_replacement_is_logged_and_many_in_a_row_are_an_error(caplog, monkeypatch):
+    monkeypatch.setattr(NearbyVector, "max_lost_in_row", 3)
+    vector = NearbyVector(Diary, 2, 1, {4: {0}, 5: {0}, 6: {0}})
+    for index in (0, 1):
+        vector.reset(index, seed=index)
+    vector.step(said("go on"))
+    vector.send(said("fall over", 1))
+    with pytest.raises(EnvironmentFault, match=r"turn 1: 3 worker processes in a row.*the roof came down"):
+        vector.ready()
+    told = "heard_v0: worker process 0 died (the roof came down); it is replaced"
+    assert [each.message for each in caplog.records] == [told] * 2
 
 
 def test_a_worker_that_is_lost_while_it_is_built_or_never_starts_is_a_fault(monkeypatch):
