@@ -11,10 +11,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from ..data import Tasks
+from ..data import OnBadRow, Tasks
 from .syntax import parsed
 
-OnBadRow = Literal["error", "skip"]
 Packages = Sequence[str] | Literal["installed"]
 _MAX_NAMED = 5
 _log = logging.getLogger(__name__)

@@ -10,11 +10,11 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal, get_args
 
 from ..core import Message, Outcome, TextParallelEnv, Transcript
-from ..data import Data, load_tasks
+from ..data import Data, OnBadRow, load_tasks, renamed_columns
 from ..sandbox import Limits, shared_sandbox
 from ..sandbox.settings import AskedIsolation
 from ..templates import Originals, Prompts, templates
-from .rows import OnBadRow, Packages, Sources, checked
+from .rows import Packages, Sources, checked
 
 Expert = Callable[[Transcript], str]
 Variant = Literal["ours", "published"]
@@ -140,8 +140,9 @@ class SandboxedCodingEnv(TextParallelEnv):
             split,
             text_fields=self.text_fields,
             builtin=self.sample,
-            columns={"id": "task_id", **(columns or {})},
+            columns={"id": "task_id", **renamed_columns(columns)},
             test_fraction=test_fraction,
+            on_bad_row=on_bad_row,
         )
         kept = checked(tasks, self.sources, packages, on_bad_row, variant=(type(self), self.depends_on))
         self.tasks = kept.tasks

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence, Sized
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, Literal, get_args, overload
 
 import numpy as np
 
@@ -21,11 +21,16 @@ BUILTIN = "builtin"
 MAX_STREAMED = 1_000_000  # rows that are read at most from an iterable without a length, which may be infinite
 Source = str | Path | Iterable[Row]  # "builtin", a path, a hub name, a `datasets.Dataset`, or an iterable of dicts
 Data = Source | Mapping[str, Source]  # source of rows, or a dict with one source per split
+OnBadRow = Literal["error", "skip"]
 _ID = "id"
 _HUB = re.compile(
     r"(?P<name>[\w.-]+(?:/[\w.-]+)?)(?:/(?P<config>[\w.-]+))?(?:@(?P<revision>[\w./-]+))?(?::(?P<split>.+))?"
 )
 _log = logging.getLogger(__name__)
+
+
+class EmptyFieldError(ValueError):
+    """Error for a row in which a required field is null or blank."""
 
 
 class Tasks(Sequence[Mapping[str, Any]]):
@@ -97,6 +102,7 @@ def load_tasks(
     builtin: Path | str | None = None,
     columns: Mapping[str, str] | None = None,
     test_fraction: float | None = None,
+    on_bad_row: OnBadRow = "error",
 ) -> Tasks:
     """Load the tasks of a split, and check that each task has the fields that an environment needs.
 
@@ -117,6 +123,8 @@ def load_tasks(
         columns: dict field -> column, for fields whose column has another name: {"post": "source"}.
         test_fraction: for data without splits: fraction of the rows in "test"; the others are in "train". A hash of the
             text fields decides. A row keeps its split when rows are added, and equal rows are in the same split.
+        on_bad_row: treatment of rows in which a field is null or blank: "error" raises ValueError, "skip" leaves these
+            rows out.
 
     Raises:
         FileNotFoundError: if the file does not exist.
@@ -126,7 +134,9 @@ def load_tasks(
         ConnectionError: if the hub cannot be read.
     """
     text, other = tuple(text_fields), tuple(other_fields)
-    renamed = dict(columns or {})
+    renamed = renamed_columns(columns)
+    if on_bad_row not in get_args(OnBadRow):
+        raise ValueError(f"{on_bad_row=} must be one of {get_args(OnBadRow)}")
     unknown = set(renamed) - {*text, *other, _ID}
     if unknown:
         raise ValueError(f"columns has unknown fields {sorted(unknown)}; choose from {[*text, *other, _ID]}")
@@ -143,8 +153,16 @@ def load_tasks(
         id_column=renamed.get(_ID, _ID),
         is_id_required=_ID in renamed,
         test_fraction=test_fraction,
+        on_bad_row=on_bad_row,
     )
     return _load(request) if isinstance(source, str) else _tasks(request, _given_rows(source))
+
+
+def renamed_columns(columns: Mapping[str, str] | None) -> dict[str, str]:
+    """Return `columns` as a dict field -> column. Raises `ValueError` for another type."""
+    if columns is None or (isinstance(columns, Mapping) and all(isinstance(each, str) for each in columns.values())):
+        return dict(columns or {})
+    raise ValueError(f'columns={columns!r} must be a dict from fields to columns, such as {{"post": "selftext"}}')
 
 
 @dataclass(frozen=True)
@@ -159,6 +177,7 @@ class _Request:
     id_column: str
     is_id_required: bool
     test_fraction: float | None
+    on_bad_row: OnBadRow
 
 
 def _source(data: Data, split: str, builtin: Path | str | None, test_fraction: float | None) -> str | Iterable[Row]:
@@ -235,8 +254,8 @@ def _tasks(request: _Request, rows: Rows, is_loaded: bool = False) -> Tasks:
     tasks: list[dict[str, Any]] = []
     numbers: dict[str, int] = {}
     for number, row in rows:
-        task = _task(row, number, request)
-        if not _is_of_split(task, request):
+        task = _task_of_split(row, number, request)
+        if task is None:
             continue
         if task[_ID] in numbers:
             raise ValueError(f"{source}, rows {numbers[task[_ID]]} and {number} have the same id {task[_ID]!r}")
@@ -254,9 +273,9 @@ class _TasksInPlace:
         self._rows = rows
         self._request = request
         self._chosen: range | np.ndarray[Any, Any] = range(len(rows))
-        if request.test_fraction is not None:
-            every = (_task(row, number, request) for number, row in rows)
-            self._chosen = np.flatnonzero([_is_of_split(task, request) for task in every])
+        if request.test_fraction is not None or request.on_bad_row == "skip":
+            every = (_task_of_split(row, number, request) for number, row in rows)
+            self._chosen = np.flatnonzero([task is not None for task in every])
 
     def __len__(self) -> int:
         return len(self._chosen)
@@ -311,14 +330,21 @@ def _streamed(given: _Given) -> Rows:
     return rows
 
 
-def _is_of_split(task: Mapping[str, Any], request: _Request) -> bool:
+def _task_of_split(row: Row, number: int, request: _Request) -> dict[str, Any] | None:
+    """Return the task of a row. None: the row is of another split, or is empty and left out."""
+    try:
+        task = _task(row, number, request)
+    except EmptyFieldError:
+        if request.on_bad_row == "error":
+            raise
+        return None
     if request.test_fraction is None:
-        return True
+        return task
     texts = "\x1f".join(task[name] for name, _ in request.text_fields)
     # Not crc32, which distributes texts that differ in one digit unevenly.
     digest = hashlib.blake2b(texts.encode(), digest_size=8).digest()
     is_test = int.from_bytes(digest, "big") < request.test_fraction * 2**64
-    return request.split == ("test" if is_test else "train")
+    return task if request.split == ("test" if is_test else "train") else None
 
 
 def _task(row: Row, number: int, request: _Request) -> dict[str, Any]:
@@ -341,7 +367,7 @@ def _value(row: Row, column: str, place: str) -> Any:
     value = row[column]
     is_blank = isinstance(value, str) and not value.strip()
     if value is None or is_blank or (isinstance(value, Sequence | Mapping) and len(value) == 0):
-        raise ValueError(f"{place}, column {column!r} is empty; fill it or remove the row")
+        raise EmptyFieldError(f"{place}, column {column!r} is empty; fill it, or leave it out by on_bad_row='skip'")
     return value
 
 
@@ -350,7 +376,7 @@ def _text(value: Any, column: str, place: str) -> str:
         raise ValueError(f"{place}, column {column!r} must be a text or a list of texts, got {type(value).__name__}")
     text = value if isinstance(value, str) else " ".join(value)
     if not text.strip():
-        raise ValueError(f"{place}, column {column!r} is empty; fill it or remove the row")
+        raise EmptyFieldError(f"{place}, column {column!r} is empty; fill it, or leave it out by on_bad_row='skip'")
     if not is_unicode_text(text):
         raise ValueError(
             f"{place}, column {column!r} has a lone surrogate (U+D800 to U+DFFF), which is not valid; remove it"

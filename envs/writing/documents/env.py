@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any, ClassVar, Literal, get_args
 
 from ...core import Message, Outcome, TextParallelEnv
-from ...data import Data, load_tasks
+from ...data import Data, OnBadRow, load_tasks
 from ...templates import Originals, Prompts, templates
 from . import lexicon, rules
 from . import prompts as texts
@@ -36,6 +36,8 @@ class Writers(TextParallelEnv):
         split: "train", "test", or another split of the data.
         columns: column name of the data, with the field ("post" or "abstract") as the key: {"post": "source"}.
         test_fraction: fraction of the rows in the test split, for data without splits.
+        on_bad_row: treatment of rows with a null or blank text: "error" raises ValueError at construction, "skip"
+            leaves these rows out.
         num_agents: writers, 2 to 4.
         variant: "ours", or "published": CoMLRL's prompts in other words, and its terms, which do not depend on the
             source, for two writers.
@@ -58,6 +60,7 @@ class Writers(TextParallelEnv):
         split: str = "train",
         columns: Mapping[str, str] | None = None,
         test_fraction: float | None = None,
+        on_bad_row: OnBadRow = "error",
         num_agents: int = 2,
         variant: Variant = "ours",
         prompts: Prompts | None = None,
@@ -78,6 +81,7 @@ class Writers(TextParallelEnv):
             builtin=SAMPLES / self.sample,
             columns=columns,
             test_fraction=test_fraction,
+            on_bad_row=on_bad_row,
         )
         self._is_published = variant == "published"
         if self._is_published and prompts is None:

@@ -159,6 +159,26 @@ def test_a_broken_file_is_an_error_with_its_name(name, content, complaint, tmp_p
         load(str(path))
 
 
+@pytest.mark.parametrize("large", [False, True])
+def test_empty_rows_can_be_left_out(large, monkeypatch):
+    if large:
+        monkeypatch.setattr("collm.envs.data.files.LARGE_ROWS", 1)
+    rows = [{"post": post} for post in ("One.", None, " ", [], *(f"Number {n}." for n in range(9)))]
+
+    def left(split="train", **settings):
+        return [task["post"] for task in load_tasks(rows, split, text_fields=["post"], on_bad_row="skip", **settings)]
+
+    assert left() == ["One.", *(f"Number {n}." for n in range(9))]
+    assert sorted(left(test_fraction=0.5) + left("test", test_fraction=0.5)) == sorted(left())
+    with pytest.raises(ValueError, match=r"row 2, column 'post' is empty.*on_bad_row='skip'"):
+        list(load_tasks(rows, text_fields=["post"]))
+    with pytest.raises(ValueError, match="on_bad_row='drop'"):
+        load_tasks(rows, text_fields=["post"], on_bad_row="drop")
+    for columns in ("post:selftext", {"post": 3}, 3):
+        with pytest.raises(ValueError, match=f"columns={columns!r} must be a dict"):
+            load_tasks(rows, text_fields=["post"], columns=columns)
+
+
 def test_a_csv_cell_may_be_long_and_a_missing_file_or_a_foreign_directory_is_an_error(tmp_path):
     path = tmp_path / "rows.csv"
     path.write_text("post\n" + "long " * 40_000 + "\n")
