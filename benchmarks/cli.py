@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from types import FrameType
 
 from .._errors import nearest
-from .._extras import require
+from .._extras import FOR_TRAINING, require
 from .._terminal import shown
 from ..agents.config import CHAT
 from .errors import line_of
@@ -43,7 +43,7 @@ COMMANDS = {
         "measure the speed of rollouts and updates",
     ),
 }
-_NEEDS = dict.fromkeys(("envs", "check", "play"), ("rich", "tyro"))  # packages for commands without torch
+_WITHOUT_TRAINING = {"envs", "check", "play", "doctor"}  # commands that also work in an installation without torch
 _BY_RANKS = {"train", "resume"}  # commands that support torchrun
 
 
@@ -77,7 +77,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         sys.path.append(os.getcwd())  # for the user's environments; last, so that no module shadows a library
     with _interruptions() as interruptions, _plain_warnings():
         try:
-            require(*_NEEDS.get(name, ("torch", "transformers", "peft")))
+            require(*(() if name in _WITHOUT_TRAINING else FOR_TRAINING))
             if any(CHAT in each for each in rest):  # raises before the slow import of torch
                 require("openai")
             importlib.import_module(COMMANDS[name][0]).run(rest)

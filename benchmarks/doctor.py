@@ -7,7 +7,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import asdict, replace
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 PACKAGES = ("collm", "torch", "transformers", "peft", "tokenizers", "datasets", "numpy")
 EXTRAS = {  # extras of collm, each with a module that it installs
+    "train": "torch",
     "wandb": "wandb",
     "tensorboard": "tensorboard",
     "torchrl": "torchrl",
@@ -29,26 +30,25 @@ EXTRAS = {  # extras of collm, each with a module that it installs
 
 
 def machine() -> dict[str, Any]:
-    from ..agents.decoding.cpu import compiler
     from ..envs.sandbox import SandboxUnavailable, shared_sandbox
 
     try:
         tier = str(shared_sandbox().isolation)
     except SandboxUnavailable as error:
         tier = f"none: {error}"
-    return {
-        "versions": {"python": platform.python_version()}
-        | {name: importlib.metadata.version(name) for name in PACKAGES},
-        "devices": _devices(),
-        "compiler": compiler(),
-        "missing": [name for name, module in EXTRAS.items() if find_spec(module) is None],
-        "sandbox": tier,
-    }
+    missing = [name for name, module in EXTRAS.items() if find_spec(module) is None]
+    versions = {"python": platform.python_version()}
+    for name in PACKAGES:
+        with suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    training = {"devices": [], "compiler": None} if "train" in missing else _for_training()
+    return {"versions": versions, **training, "missing": missing, "sandbox": tier}
 
 
-def _devices() -> list[dict[str, Any]]:
+def _for_training() -> dict[str, Any]:
     import torch
 
+    from ..agents.decoding.cpu import compiler
     from ..algorithms.memory.devices import capacity
 
     found: list[dict[str, Any]] = [
@@ -71,7 +71,7 @@ def _devices() -> list[dict[str, Any]]:
                 "free": free,
             }
         )
-    return found
+    return {"devices": found, "compiler": compiler()}
 
 
 def examined(

@@ -25,7 +25,8 @@ def refusals() -> Iterator[None]:
     try:
         yield
     except (ValueError, OSError, ImportError) as error:
-        raise UserError(str(error)) from error
+        missing = explained(error) if isinstance(error, ModuleNotFoundError) else None
+        raise UserError(str(missing or error)) from error
 
 
 def line_of(error: Exception) -> str | None:

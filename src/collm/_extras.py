@@ -12,6 +12,7 @@ from pathlib import Path
 _REQUIREMENT = re.compile(r"""(?P<distribution>[\w.-]+).*\bextra == ["'](?P<extra>[\w-]+)["']""")
 # Import name -> different name for pip.
 _DISTRIBUTIONS = {"PIL": "pillow", "inspect_ai": "inspect-ai", "pyspiel": "open-spiel", "rouge_score": "rouge-score"}
+FOR_TRAINING = ("torch", "transformers", "peft")
 _FOR_DEVELOPERS = {"dev", "docs", "mutants"}
 _LAYERS = {"collm.envs", "collm.agents", "collm.algorithms", "collm.benchmarks"}
 _ROOT = Path(__file__).resolve().parents[2]  # Root of the repository, if the package is imported from a clone

@@ -31,7 +31,7 @@ for line in metadata.requires("collm"):
     except metadata.PackageNotFoundError: found = "left out"
     else: found += "" if wanted.specifier.contains(found, prereleases=True) else ", which is another version"
     print(f"{wanted.name}{wanted.specifier}: {found}")
-""".replace("EXTRAS", repr(("train", "cli", "data", "pictures")))
+""".replace("EXTRAS", repr(("train", "data", "pictures")))
 """Program that prints the installed version of each package that training needs. "train" includes the other extras."""
 
 

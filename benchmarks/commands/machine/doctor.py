@@ -12,15 +12,17 @@ from rich.markup import escape
 from rich.table import Column, Table
 
 from ...._errors import UserError
-from ...._extras import install_command
+from ...._extras import FOR_TRAINING, install_command, require
 from ...._terminal import terminal
 from ...doctor import examined, machine
 from ...errors import refusals
-from ..train import experiment_of, training
 
 
 def run(args: Sequence[str]) -> None:
-    options, rest = _parser().parse_known_args(list(args))
+    try:
+        options, rest = _parser().parse_known_args(list(args))
+    except argparse.ArgumentError as error:
+        raise UserError(f"{error}; `collm doctor --help` lists the options") from error
     if rest in (["-h"], ["--help"]):
         _parser().print_help()
         return
@@ -45,6 +47,7 @@ def _parser() -> argparse.ArgumentParser:
         usage="collm doctor [options] [train ALGORITHM …]",
         allow_abbrev=False,
         add_help=False,
+        exit_on_error=False,
     )
     parser.add_argument("--memory", help="memory of the device, such as 80GB or 24GiB; default: this machine's")
     parser.add_argument("--gpu", help="GPU type, such as h100; default: the device of this machine")
@@ -66,9 +69,13 @@ def _show_machine(is_json: bool) -> None:
         said += [f"compute capability {device['compute_capability']}"] if "compute_capability" in device else []
         said += [f"{device['cores']} cores"] if "cores" in device else []
         table.add_row(device["name"], ", ".join(said))
-    if len(found["devices"]) == 1:
-        table.add_row("GPU", "none for torch")
-    table.add_row("compiler", found["compiler"] or "no C++ compiler, or kernels disabled: decoding on a CPU is slower")
+    if not found["devices"]:
+        table.add_row("training", escape(f"torch is not installed; install it: {install_command('train')}"))
+    else:
+        if len(found["devices"]) == 1:
+            table.add_row("GPU", "none for torch")
+        slower = "no C++ compiler, or kernels disabled: decoding on a CPU is slower"
+        table.add_row("compiler", found["compiler"] or slower)
     extras = ", ".join(found["missing"])
     table.add_row("missing extras", escape(f"{extras} ({install_command('NAME')})") if extras else "none")
     table.add_row("sandbox", f"tier {found['sandbox']}")
@@ -76,6 +83,9 @@ def _show_machine(is_json: bool) -> None:
 
 
 def _show_training(args: Sequence[str], options: argparse.Namespace) -> None:
+    require(*FOR_TRAINING)
+    from ..train import experiment_of, training  # late import: the description of the machine needs no torch
+
     algorithm, arguments, given = training(list(args), "doctor train")
     with refusals():
         experiment = experiment_of(algorithm, arguments, given)
