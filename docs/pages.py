@@ -18,7 +18,7 @@ from collm.envs import EnvSpec, make, specs
 from collm.envs.checks.exploits import NUM_EPISODES as NUM_EXPLOIT_EPISODES
 from collm.envs.checks.exploits import exploit_standings
 from collm.envs.core import TextParallelEnv
-from collm.envs.registration.registry import accepted_arguments
+from collm.envs.registration.registry import accepted_arguments, with_explanation
 from collm.envs.vectors.vector import SyncVector
 
 FOLDER = Path(__file__).resolve().parent / "environments"
@@ -96,6 +96,8 @@ def page(spec: EnvSpec, has_exploits: bool = True) -> str:
         rewards(env),
         "## Arguments",
         arguments(spec),
+        "## Prompts",
+        prompts(spec),
         "## Transcript",
         f"The episode of the reference players with seed 0.\n\n```text\n{transcript(env)}\n```",
         "## Versions",
@@ -292,6 +294,18 @@ def reference_episode(env: TextParallelEnv) -> Iterator[tuple[Any, dict[str, flo
     while env.agents:
         observations, earned, _, _, infos = env.step({agent: env.reference_reply(agent) for agent in env.movers})
         yield observations, earned, infos
+
+
+def prompts(spec: EnvSpec) -> str:
+    """Return the whole first observation of each agent, as chat models read it. Equal texts are shown once."""
+    env = make(spec, **with_explanation(spec.id, {}))
+    observations, _ = env.reset(seed=0)
+    env.close()
+    readers: dict[str, list[str]] = {}
+    for agent, text in observations.items():
+        readers.setdefault(str(text).rstrip().replace("```", "'''"), []).append(f"`{agent}`")
+    texts = [f"{' and '.join(agents)}:\n\n```text\n{text}\n```" for text, agents in readers.items()]
+    return "\n\n".join(["What chat models read at the start of the episode with seed 0.", *texts])
 
 
 def transcript(env: TextParallelEnv) -> str:
