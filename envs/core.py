@@ -117,24 +117,27 @@ def joint_reading(read: Mapping[str, Sequence[Message]]) -> list[Message]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """Result of one turn, returned by `TextParallelEnv.play`."""
+    """Result of one turn, returned by `TextParallelEnv.play`.
+
+    Args:
+        reward: team reward, which every agent gets, or a mapping: live agent -> reward.
+        feedback: mapping: agent -> text that is appended to the agent's history after its own reply.
+        terms: parts of the reward by name, logged as reward/<name>.
+        metrics: other numbers by name, logged as metric/<name>.
+        is_over: True: the episode terminates with this turn, for all agents.
+        finished: agents whose episode terminates with this turn while the other agents continue.
+        rewritten: mapping: agent -> messages that replace the agent's history. `feedback` is appended to these.
+        movers: agents that act in the next turn. The other live agents wait. None: all live agents act.
+    """
 
     reward: float | Mapping[str, float]
-    """Team reward, which every agent gets, or a mapping: live agent -> reward."""
     feedback: Mapping[str, str] = field(default_factory=dict)
-    """Mapping: agent -> text that is appended to the agent's history after its own reply."""
     terms: Mapping[str, float] = field(default_factory=dict)
-    """Parts of the reward by name, logged as reward/<name>."""
     metrics: Mapping[str, float] = field(default_factory=dict)
-    """Other numbers by name, logged as metric/<name>."""
     is_over: bool = False
-    """True: the episode terminates with this turn, for all agents."""
     finished: frozenset[str] = frozenset()
-    """Agents whose episode terminates with this turn while the other agents continue."""
     rewritten: Mapping[str, Sequence[Message]] = field(default_factory=dict)
-    """Mapping: agent -> messages that replace the agent's history. `feedback` is appended to these messages."""
     movers: Collection[str] | None = None
-    """Agents that act in the next turn. The other live agents wait. None: all live agents act."""
 
 
 def declared_interests(env: Any) -> Interests:
@@ -188,8 +191,10 @@ class TextParallelEnv(ParallelEnv[str, Transcript, str], ABC):
         max_action_length: int = 16_384,
         max_observation_length: int = 1_048_576,
     ):
-        if isinstance(max_turns, bool) or not isinstance(max_turns, int) or max_turns < 1:
-            raise ValueError(f"max_turns must be at least 1, got {max_turns}")
+        limits = {"max_turns": max_turns, "max_action_length": max_action_length}
+        for name, limit in (limits | {"max_observation_length": max_observation_length}).items():
+            if isinstance(limit, bool) or not isinstance(limit, int) or limit < 1:
+                raise ValueError(f"{name} must be at least 1, got {limit}")
         wrong = [name for name in agents if not re.fullmatch(r"[a-z]+(_[a-z]+)*_[0-9]+", name)]
         if wrong or not agents or len(set(agents)) < len(agents):
             raise ValueError(f"agents must be unique names like 'writer_0', got {list(agents)}")
