@@ -115,6 +115,8 @@ def check_device(name: str) -> None:
         device = device_named(name)
         if device.type == "meta":
             raise RuntimeError("tensors on this device have no data")
+        if device.type == "cpu" and device.index:
+            raise RuntimeError("there is only one CPU device")
         torch.zeros(1, device=device)
     except (RuntimeError, AssertionError, ImportError, NotImplementedError) as error:  # AssertionError: no CUDA
         raise UserError(

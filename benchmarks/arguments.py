@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, is_dataclass, make_dataclass
+from dataclasses import dataclass, field, is_dataclass, make_dataclass
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -13,12 +13,21 @@ from types import NoneType
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from .._errors import UserError
-from .._ranges import bare
+from .._ranges import Checked, Needs, bare
 from .._settings import FOREIGN_NAMES, Setting, settings_of
 
 Arguments = TypeVar("Arguments")
 HELP_ALL = "--help-all"
 PYTHON = {"True": True, "False": False, "None": None}
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrustArguments(Checked):
+    """Base class of the arguments of commands that read the settings of a run."""
+
+    trust: bool = False
+    """Allow settings of a run that import code, loosen the sandbox, or refer to files and servers outside of its
+    folder. Only for folders whose author you trust."""
 
 
 def parsed(
@@ -72,30 +81,64 @@ def parsed(
         for name, other in inside.items()
     }
     own = {name: values[name] for name in settings_of(kind) if name not in inside}
-    return kind(**own, **parts)
+    arguments = kind(**own, **parts)
+    _check_options(arguments, inside, args)
+    return arguments
 
 
 def nested_classes(kind: type) -> dict[str, type]:
     """Return the fields of a dataclass whose types are dataclasses, as a dict from field name to type."""
     return {
-        name: each.hint
+        name: bare(each.hint)
         for name, each in settings_of(kind).items()
-        if isinstance(each.hint, type) and is_dataclass(each.hint)
+        if isinstance(bare(each.hint), type) and is_dataclass(bare(each.hint))
     }
 
 
 def keyword_arguments(pairs: Sequence[str], option: str = "--env-kwargs") -> dict[str, Any]:
-    """Parse `key=value` pairs. Values are JSON, True, False or None, otherwise strings. Raise UserError without "="."""
+    """Parse `key=value` pairs. Values are JSON, True, False or None, otherwise strings.
+
+    Raise UserError for a pair without "=", and for a key that occurs twice."""
     found: dict[str, Any] = {}
     for pair in pairs:
         key, separator, value = pair.partition("=")
         if not separator or not key:
             raise UserError(f"{option} takes key=value pairs, got {pair!r}; write for example key=4")
+        if key in found:
+            raise UserError(f"{option} has {key!r} twice; give it once")
         try:
             found[key] = PYTHON[value] if value in PYTHON else json.loads(value)
         except (ValueError, RecursionError):  # not JSON, too many digits, or too many nested levels
             found[key] = value
     return found
+
+
+def option_names(args: Sequence[str]) -> frozenset[str]:
+    """Return the names of the settings in a command line, as they are written there (possibly aliases)."""
+    names = {_name_of(word) for word in args} - {""}
+    return frozenset(names | {name.removeprefix("no_") for name in names})
+
+
+def _check_options(arguments: Any, inside: Mapping[str, type], args: Sequence[str]) -> None:
+    """Raise UserError for an option without effect (`Needs`), and for a list that contains a text or path twice."""
+    words = option_names(args)
+    for name, setting in settings_of(type(arguments)).items():
+        owner = getattr(arguments, name) if name in inside else arguments
+        for option in settings_of(inside[name]).values() if name in inside else [setting]:
+            value, is_positional = getattr(owner, option.name), "Positional" in str(option.hint)
+            is_default = value == option.default and (is_positional or isinstance(value, bool))
+            if is_default or not (is_positional or words & {option.name, *option.also}):
+                continue
+            items = value if isinstance(value, tuple) else () if isinstance(value, bool) else (value,)
+            option_name = option.name.upper() if is_positional else f"--{option.name.replace('_', '-')}"
+            given = " ".join(map(str, [option_name, *items]))
+            for condition in getattr(setting.hint, "__metadata__", ()):  # of a nested class: of all its options
+                if isinstance(condition, Needs) and not condition.holds(arguments):
+                    raise UserError(f"{given} needs {condition.text}; change this, or remove the option")
+            same = [each.resolve() if isinstance(each, Path) else each for each in items]
+            for number, each in enumerate(same):
+                if each in same[:number] and isinstance(each, str | Path):
+                    raise UserError(f"{given} has {str(items[number])!r} twice; give it once")
 
 
 def _refuse_empty_paths(settings: Sequence[Setting], args: Sequence[str]) -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from peft import LoraConfig
 from safetensors import SafetensorError, safe_open
+from torch import Tensor
 from transformers import AutoConfig, AutoTokenizer, PreTrainedConfig, PreTrainedTokenizerBase
 from transformers.models.auto.modeling_auto import (
     MODEL_FOR_CAUSAL_LM_MAPPING,
@@ -109,7 +110,7 @@ def check_language_model(name: str | Path) -> PreTrainedConfig:
         raise UserError(
             f"{name} has pad_token_id={pad}, outside its {size} tokens; correct pad_token_id in config.json"
         )
-    num_tensors = _check_weights(name)
+    num_tensors = check_weights(name)
     num_layers = getattr(text, "num_hidden_layers", None) or 0
     if num_tensors is not None and num_layers > num_tensors:  # building these layers could exhaust the memory
         raise UserError(f"{name} has {num_tensors} tensors for num_hidden_layers={num_layers}; use a complete model")
@@ -121,7 +122,7 @@ def check_critic_model(name: str | Path) -> None:
     config = model_config(name)
     if type(config) not in MODEL_MAPPING:
         raise UserError(f"the model {str(name)!r} ({config.model_type}) has no hidden states for a critic's head")
-    _check_weights(name)
+    check_weights(name)
     tokenizer_of(name, config)
 
 
@@ -139,7 +140,7 @@ def check_reward_model(name: str | Path) -> None:
             f"a reward is one number, but the reward model {str(name)!r} has {config.num_labels} outputs; give a "
             "model trained with num_labels=1"
         )
-    _check_weights(name)
+    check_weights(name)
     tokenizer_of(name, config)
 
 
@@ -185,7 +186,12 @@ def check_loaded(name: str | Path, model: Any, missing: Sequence[str]) -> None:
             f"the files of the model {str(name)!r} lack {len(missing)} weights, such as {sorted(missing)[0]!r}, which "
             "would be random; give a folder with the complete model"
         )
-    for parameter, weight in model.named_parameters():
+    check_finite(name, model.named_parameters())
+
+
+def check_finite(name: str | Path, weights: Iterable[tuple[str, Tensor]]) -> None:
+    """Raise `UserError` if a weight of a model is NaN or infinite."""
+    for parameter, weight in weights:
         if not weight.isfinite().all():
             raise UserError(
                 f"the model {str(name)!r} has weights that are not finite, for example in {parameter!r}; use a "
@@ -199,7 +205,7 @@ def reason(error: Exception) -> str:
     return (lines[0] if lines else type(error).__name__)[:300]
 
 
-def _check_weights(name: str | Path) -> int | None:
+def check_weights(name: str | Path) -> int | None:
     """Check that weight files are complete, and return the number of their tensors. None: unknown."""
     folder = Path(name)
     if not folder.is_dir():  # hub name or GGUF file

@@ -208,6 +208,7 @@ def train(
         reward_processor=reward_processor,
         loggers=loggers,
         log=log,
+        named=settings,
         resume=resume,
         init_from=None if init_from is None else Path(init_from),
         threads=threads,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, field
 from functools import cached_property, partial
@@ -65,24 +65,28 @@ def prepare_run(
     Raises `ValueError` or `OSError` if the experiment cannot run or the folder cannot be used.
     """
     experiment.check()
-    experiment = experiment.resolved()
     if init_from is not None:
         if resume:
             raise ValueError("init_from is for new runs, and resume=True continues a run; omit either")
         check_start(init_from)
-    if resume:
-        if not directory.is_dir():
-            raise FileNotFoundError(f"{directory} contains no run: the folder does not exist; give the folder of a run")
-        if has_checkpoint(directory):
-            _changed(directory, experiment)
 
     def prepare_folder() -> None:
-        if not resume:
-            check_is_free(directory, experiment.to_json())
+        check_directory(experiment, directory, resume=resume)
         with tentative(directory):
             prepare_directory(directory)
 
     current().by_writer(prepare_folder)
+
+
+def check_directory(experiment: Experiment, directory: Path, *, resume: bool) -> None:
+    """Raise an error if a new run cannot use a folder, or if its run cannot be resumed with these settings."""
+    experiment = experiment.resolved()
+    if not resume:
+        check_is_free(directory, experiment.to_json())
+    elif not directory.is_dir():
+        raise FileNotFoundError(f"{directory} contains no run: the folder does not exist; give the folder of a run")
+    elif has_checkpoint(directory):
+        _changed(directory, experiment)
 
 
 def run_experiment(experiment: Experiment, directory: Path, *, resume: bool = False, **options: Any) -> Trainer:
@@ -97,6 +101,7 @@ def run_prepared(
     resume: bool = False,
     init_from: Path | None = None,
     log: LogConfig | None = None,
+    named: Collection[str] = (),
     on_notice: Notice = LOG.warning,
     stop: StopSignals | None = None,
     policies: Mapping[str, Policy] | None = None,
@@ -112,6 +117,7 @@ def run_prepared(
         resume: continue from the newest valid checkpoint. Log lines after the checkpoint are deleted.
         init_from: folder of a run whose policies and critics a new run starts with.
         log: services that metrics are sent to, in addition to `metrics.jsonl`.
+        named: names of settings that the user wrote, for notices about settings without effect.
         on_notice: function that is called with notices about resuming, unusual settings, and runs that cannot learn.
         stop: signals that stop the run with a checkpoint of the last complete update. A rollout or evaluation stops
             before its next turn, and is repeated on resume. If learning has begun, the update is completed first.
@@ -135,13 +141,13 @@ def run_prepared(
         if resume and start is None:
             start = StartingWeights.kept_in(directory)
         # 2. Make the trainer, and the collector of evaluations.
-        for line in experiment.notices() if group.is_writer else ():
+        for line in experiment.notices(named) if group.is_writer else ():
             on_notice(line)
         trainer = experiment.make_trainer(
             policies=policies, critics=critics, reward_processor=reward_processor, start=start
         )
         stack.callback(trainer.close)
-        lines = [*named_starts(experiment), *default_rates(trainer), *high_rates(trainer)]
+        lines = [*named_starts(experiment), *default_rates(trainer), *high_rates(trainer), *long_warmup(trainer)]
         for line in lines if group.is_writer else ():
             on_notice(line)
         num_envs = min(experiment.config.eval_num_samples, MAX_DEFAULT_ENVS)
@@ -413,6 +419,14 @@ def high_rates(trainer: Trainer) -> list[str]:
         for (setting, rate, usual), names in found.items()
         if rate > min(HIGH_LEARNING_RATE, HIGH_RATIO * usual)
     ]
+
+
+def long_warmup(trainer: Trainer) -> list[str]:
+    """Return a notice if only the critics learn in a quarter of the updates or more, by the default of the warm-up."""
+    warmup, total = trainer.algorithm.critic_warmup, trainer.config.num_updates
+    is_long = trainer.unique_critics and 4 * warmup >= total and trainer.config.critic_warmup is None
+    line = f"critic_warmup: only the critics learn in the first {warmup} of {total} updates; critic_warmup=1 is less"
+    return [line] if is_long else []
 
 
 def last_evaluated(directory: Path) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from rich.console import Console
 from rich.markup import escape
@@ -12,7 +12,7 @@ from rich.status import Status
 from rich.table import Table
 from tyro.conf import Positional
 
-from ..._ranges import Checked, Count
+from ..._ranges import Checked, Count, Needs
 from ..._terminal import shown, terminal
 from ...envs.checks.checker import CheckFailure, check_env
 from ...envs.checks.exploits import Standing, exploit_standings, refuse_exploits
@@ -35,21 +35,17 @@ class CheckArguments(Checked):
     exploits: bool = False
     """Play teams with trivial strategies (exploits) instead of checking the rules. Returns are printed on a scale from
     empty replies (0 %) to the reference (100 %)."""
-    episodes: Count | None = None
+    episodes: Annotated[Count | None, Needs("--exploits", lambda call: call.exploits)] = None
     """Episodes per team with `--exploits`, on the seeds 0, 1, … None: 8, or 64 if the agents' interests are opposed."""
     red_team: bool = False
     """Train the embedded model in the environment instead of checking the rules. Compares its return with the metric of
     task success (`truth_metric`)."""
-    updates: Count | None = None
+    updates: Annotated[Count | None, Needs("--red-team", lambda call: call.red_team)] = None
     """Number of training updates with `--red-team`. None: 100."""
 
 
 def run(args: Sequence[str]) -> None:
     arguments = parsed(CheckArguments, "check", args)
-    if arguments.episodes is not None and not arguments.exploits:
-        raise UserError(f"--episodes {arguments.episodes} needs --exploits; add it, or remove --episodes")
-    if arguments.updates is not None and not arguments.red_team:
-        raise UserError(f"--updates {arguments.updates} needs --red-team; add it, or remove --updates")
     if arguments.exploits and arguments.red_team:
         raise UserError("--exploits and --red-team are different checks; give one of them")
     with refusals():

@@ -19,11 +19,11 @@ from tyro.conf import Positional
 
 from ..._json import read_json
 from ..._ownership import owned, refuse_foreign_files
-from ..._ranges import Also, Checked, Count
+from ..._ranges import Also, Count, Needs
 from ..._terminal import print_line, shown, terminal
 from ...agents.config import ModelConfig
 from ...algorithms.runs.files import CONFIG_FILE, read_config
-from ..arguments import keyword_arguments, parsed
+from ..arguments import TrustArguments, keyword_arguments, parsed
 from ..errors import UserError, check_folder, refusals
 from ..sharing.hub import run_folder
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from ...algorithms.runs.evaluation import EvaluationResult
     from ..leaderboard import Entry
 
+OUTSIDE_SUITES = Needs("a call without --suite", lambda call: call.suite is None)
 Played = Literal["sampled", "greedy"]
 EXAMPLES = (
     "collm evaluate runs/build",
@@ -45,8 +46,12 @@ EXAMPLES = (
 )
 
 
+def _has_models(call: EvaluateArguments) -> bool:
+    return bool(call.models) or not all(map(Path.is_dir, call.directories))  # a hub repository can be a model
+
+
 @dataclass(frozen=True, kw_only=True)
-class EvaluateArguments(Checked):
+class EvaluateArguments(TrustArguments):
     """Evaluate trained teams or models on held-out tasks. With several teams, a leaderboard is written."""
 
     directories: Positional[tuple[Path, ...]] = ()
@@ -59,16 +64,16 @@ class EvaluateArguments(Checked):
     With a suite, --model also accepts reference, random and empty. None: one environment."""
     env: str | None = None
     """Id of the environment. None: the environment of the runs."""
-    env_kwargs: tuple[str, ...] = ()
+    env_kwargs: Annotated[tuple[str, ...], OUTSIDE_SUITES] = ()
     """Arguments of the environment that differ from those in training, as key=value. Values may be JSON."""
-    episodes: Count = 100
+    episodes: Annotated[Count, OUTSIDE_SUITES] = 100
     """Number of episodes per team and decoding mode (see --played)."""
     played: tuple[Played, ...] = ("sampled", "greedy")
     """Decoding modes: sample tokens as in training (sampled), take the most likely token (greedy), or both."""
-    eval_max_turns: Count | None = None
+    eval_max_turns: Annotated[Count | None, OUTSIDE_SUITES] = None
     """Number of joint turns after which an episode is truncated. None: the limit in the run's settings. For models
     without a run: the limit of the environment, or 1,000 if the environment has no limit."""
-    split: str = "test"
+    split: Annotated[str, OUTSIDE_SUITES] = "test"
     """Split of the environment's tasks, such as train or test. Ignored if the environment has no splits."""
     out: Annotated[Path | None, Also("output_dir")] = None
     """Folder for episodes and leaderboard. None: the run's folder for a single run, else a new folder in runs/."""
@@ -76,10 +81,9 @@ class EvaluateArguments(Checked):
     """Print the results as JSON, without other output."""
     transcripts: bool = True
     """Print the best and the worst episode, if a single team is evaluated."""
-    trust: bool = False
-    """Allow settings of a run that import code, loosen the sandbox, or refer to files and servers outside of its
-    folder. Only for folders whose author you trust."""
-    model: ModelConfig = field(default_factory=ModelConfig)
+    model: Annotated[ModelConfig, Needs("--model, because runs have their own models", _has_models)] = field(
+        default_factory=ModelConfig
+    )
 
 
 def run(args: Sequence[str]) -> None:
@@ -180,10 +184,6 @@ def play_suite(arguments: EvaluateArguments, folders: Sequence[Path], console: C
     from ..core.command import evaluate_suite
 
     with refusals():
-        untouched = EvaluateArguments()
-        for name in ("env_kwargs", "episodes", "split"):
-            if getattr(arguments, name) != getattr(untouched, name):
-                raise UserError(f"--{name.replace('_', '-')} is fixed in a suite; remove it")
         if not (arguments.directories or arguments.models):
             raise UserError("no team is given; give --model or run directories")
         folder = arguments.out or Path("runs") / f"{arguments.suite}-{datetime.now():%Y%m%d-%H%M%S}"

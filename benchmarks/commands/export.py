@@ -6,18 +6,20 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from tyro.conf import Positional
 
 from ..._extras import require
 from ..._json import explained_content
 from ..._ownership import refuse_full_folder
-from ..._ranges import Checked
+from ..._ranges import Checked, Needs
 from ..._terminal import print_line
 from ..arguments import parsed
 from ..errors import UserError, check_folder, refusals
 from ..sharing.export import ADAPTER, CARD, card, export, model_folders, without_code
 
+OF_RUNS = Needs("a run instead of a file of episodes", lambda call: not call.directory.is_file())
 EXAMPLES = ("collm export runs/build models --agent builder_0 --merge", "collm export episodes.jsonl episodes.eval")
 
 
@@ -30,13 +32,13 @@ class ExportArguments(Checked):
     """Run directory of `collm train`, or a file of episodes, such as episodes.jsonl."""
     out: Positional[Path]
     """Output folder, which must be new or empty. For episodes: new file *.eval (for `inspect view`) or *.json."""
-    agent: str | None = None
+    agent: Annotated[str | None, OF_RUNS] = None
     """Agent whose model is exported. None: all agents."""
-    merge: bool = False
+    merge: Annotated[bool, OF_RUNS] = False
     """Merge adapters into their base model. False: write only the adapters, which need the base model to run."""
-    license: str | None = None
+    license: Annotated[str | None, OF_RUNS] = None
     """License of the model cards, as an identifier of the hub, such as apache-2.0. None: not stated."""
-    trust: bool = False
+    trust: Annotated[bool, Needs("--merge", lambda call: call.merge)] = False
     """Allow `--merge` to load base models from outside of the run's folder. Only for folders whose author you trust."""
 
 
@@ -72,8 +74,6 @@ def export_episodes(arguments: ExportArguments) -> None:
     """Write a file of episodes as a log of Inspect AI."""
     out = arguments.out
     with refusals():
-        if arguments.agent is not None or arguments.merge:
-            raise UserError(f"--agent and --merge are for models, and {arguments.directory} has episodes; remove them")
         if out.suffix not in (".eval", ".json") or os.path.lexists(out):
             raise UserError(f"OUT {out} must be the name of a new file *.eval or *.json")
         require("inspect_ai")

@@ -56,6 +56,9 @@ def run(args: Sequence[str]) -> None:
         check_folder(out, "--out")
         contrasts = () if arguments.contrasts is None else read_suite(arguments.contrasts).contrasts
         summaries, episodes = read_comparison(directory, arguments.max_episodes, console)
+        entries = {(run.environment, run.algorithm): run.experiment["algorithm"] for run in summaries}
+        if arguments.search and len({(place[0], name) for place, name in entries.items()}) == len(entries):
+            raise UserError(f"--search compares several entries of an algorithm, but {directory} has only one of each")
     written = write_report(
         summaries,
         episodes,

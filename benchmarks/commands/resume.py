@@ -10,16 +10,16 @@ from typing import Any
 from tyro.conf import Positional
 
 from ..._extras import require
-from ..._ranges import Checked, Count, CountOrZero, NotNegative
+from ..._ranges import Count, CountOrZero, NotNegative
 from ...algorithms.runs.files import read_config
 from ...algorithms.runs.loggers.sinks import LogConfig
-from ..arguments import parsed
+from ..arguments import TrustArguments, parsed
 from ..errors import refusals
 from .train import exit_if_stopped
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResumeArguments(Checked):
+class ResumeArguments(TrustArguments):
     """Continue a run from its last checkpoint, or from the beginning if it has no checkpoint. The result is the same as
     without the interruption."""
 
@@ -47,9 +47,6 @@ class ResumeArguments(Checked):
     """Device of the models, such as cpu or cuda. None: the run's value."""
     threads: Count | None = None
     """Number of torch threads. None: 1 for the embedded model on a CPU (more are not faster), else torch's default."""
-    trust: bool = False
-    """Allow settings of a run that import code, loosen the sandbox, or refer to files and servers outside of its
-    folder. Only for folders whose author you trust."""
     logging: LogConfig = field(default_factory=LogConfig)
 
 

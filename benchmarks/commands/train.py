@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 from ..._extras import require
 from ..._json import read_json
-from ..._ranges import Advanced, Also, Checked, Count
+from ..._ranges import Advanced, Also, Checked, Count, Needs, check_value
 from ..._settings import settings_of, sorted_out
 from ..._terminal import terminal
 from ..._toml import read_toml, toml
@@ -21,7 +21,7 @@ from ...agents.numeric.config import NetworkConfig
 from ...algorithms.config import TrainConfig
 from ...algorithms.registry import algorithm_spec, algorithm_specs
 from ...algorithms.runs.loggers.sinks import LogConfig
-from ..arguments import HELP_ALL, keyword_arguments, nested_classes, parsed
+from ..arguments import HELP_ALL, keyword_arguments, nested_classes, option_names, parsed
 from ..errors import UserError, check_folder, refusals
 
 if TYPE_CHECKING:
@@ -58,7 +58,9 @@ class TrainArguments(Checked, Generic[Settings]):
     """Folder of the run. None: runs/<environment>-<algorithm>-<time>."""
     dry_run: bool = False
     """Print the settings as TOML for --config, with the memory plan, and exit without loading a model."""
-    resume: Advanced[Annotated[bool, Also("resume_from_checkpoint")]] = False
+    resume: Advanced[
+        Annotated[bool, Also("resume_from_checkpoint"), Needs("--out", lambda call: call.out is not None)]
+    ] = False
     """Continue the run in --out from its last checkpoint, or from the beginning if it has no checkpoint. `collm resume`
     does the same without other settings."""
     init_from: Advanced[Path | None] = None
@@ -95,7 +97,7 @@ def run(args: Sequence[str]) -> None:
 
     from ...algorithms.distribution.launch import joined  # late import: help needs no torch
     from ...algorithms.runs.api import adapted_to_chat, check_start, default_directory, train_experiment
-    from ...algorithms.runs.run import prepare_run
+    from ...algorithms.runs.run import check_directory, prepare_run
 
     with joined() as group:
         with refusals():
@@ -103,7 +105,10 @@ def run(args: Sequence[str]) -> None:
             resumed = arguments.out if arguments.resume else None
             experiment = adapted_to_chat(experiment, resumed, terminal(stderr=arguments.dry_run))
             if arguments.dry_run:
-                print_plan(experiment, arguments, given, group)
+                out = arguments.out or default_directory(experiment)
+                check_folder(out, "--out")
+                check_directory(experiment, out, resume=arguments.resume)
+                print_plan(experiment, arguments, given, group, option_names(args))
                 return
             directory = group.agreed(arguments.out or default_directory(experiment))
             check_start(arguments.threads, arguments.logging)
@@ -118,10 +123,13 @@ def run(args: Sequence[str]) -> None:
                 threads=arguments.threads,
                 is_prepared=True,
                 log=arguments.logging,
+                named=option_names(args),
             )
 
 
-def print_plan(experiment: Experiment, arguments: TrainArguments[Any], given: Given, group: Group) -> None:
+def print_plan(
+    experiment: Experiment, arguments: TrainArguments[Any], given: Given, group: Group, named: Collection[str]
+) -> None:
     """Print the memory plan as comments, and the settings as TOML. Exit with status 2 if the training does not fit."""
     from ...algorithms.memory.fitting import NoRoom  # late imports: help needs no torch
     from ..doctor import examined
@@ -141,7 +149,7 @@ def print_plan(experiment: Experiment, arguments: TrainArguments[Any], given: Gi
     tables["env_kwargs"] = {**given.env_kwargs, **keyword_arguments(arguments.env_kwargs)}
     lines.append(toml({**first, **own, **filled(arguments.logging), **tables}))
     if group.is_writer:
-        for line in experiment.notices():
+        for line in experiment.notices(named):
             print(line, file=sys.stderr)
         print(*lines, sep="\n", end="")
     if not plan["fits"]:
@@ -168,8 +176,9 @@ def training(args: list[str], command: str) -> tuple[str, TrainArguments[Any], G
     with refusals():
         name, rest, given = named(args)
         settings = algorithm_spec(name).config
-        check_trusted(given, rest)
+        algorithm_spec(given.algorithm or name)  # raises for an unknown algorithm in the file
         values = values_of(given, settings)
+        check_trusted(given, rest)
     arguments = parsed(
         TrainArguments,
         f"{command} {name}",
@@ -244,6 +253,8 @@ def values_of(given: Given, settings: type[TrainConfig]) -> dict[str, Any]:
             if not own[name]:
                 raise UserError(f"{given.path}: {name} is empty; give a path, or . for this folder")
             own[name] = Path(own[name])
+        if name in own:
+            check_value(name, own[name], setting.hint)
     return {name: value for part in (*parts, own) for name, value in part.items()}
 
 
@@ -257,11 +268,15 @@ def environment_arguments(arguments: TrainArguments[Any], given: Given) -> dict[
 
 
 def pairs(words: Sequence[str]) -> Mapping[str, str]:
+    found: dict[str, str] = {}
     for word in words:
         agent, separator, who = word.partition("=")
         if not (agent and separator and who):
             raise UserError(f"--partner takes AGENT=PARTNER, got {word!r}; write for example writer_1=reference")
-    return dict(word.split("=", 1) for word in words)
+        if agent in found:
+            raise UserError(f"--partner gives {agent!r} two partners, {found[agent]!r} and {who!r}; give one of them")
+        found[agent] = who
+    return found
 
 
 @contextmanager

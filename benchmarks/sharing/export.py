@@ -85,7 +85,15 @@ def export(folder: Path, target: Path, *, is_merged: bool) -> None:
     if base.suffix.lower() == ".gguf" and not is_merged:
         raise UserError(f"{folder} is an adapter of {base}, which peft cannot load; add --merge")
     model = None
-    if is_merged:
+    if not is_merged:
+        from safetensors.torch import load_file  # late imports: help needs no torch
+
+        from ...agents.language.model_files import check_finite, check_weights
+
+        check_weights(folder)
+        for file in folder.glob("*.safetensors"):
+            check_finite(folder, load_file(file).items())
+    else:
         from transformers.utils import logging as transformers_logging
 
         from ...agents.language.model_files import check_language_model
@@ -177,7 +185,7 @@ def _facts(
         "environment": config["env"],
         "its arguments": json.dumps(_without_paths(config["env_kwargs"], directory), ensure_ascii=False),
         "agent": agent or "all",
-        "base model": ", ".join(bases) or "not on the hub",
+        "base model": ", ".join(bases) or f"{_local_names(config)}, not on the hub",
         "weights": config["model"]["weights"],
         "updates": last.get("update", 0),
         "environment steps": last.get("environment_steps", "?"),
@@ -185,6 +193,11 @@ def _facts(
         "exported with": ", ".join(f"{each} {version(each)}" for each in PACKAGES),
     }
     return markdown_table(("", ""), [(fact, f"`{value}`") for fact, value in facts.items()])
+
+
+def _local_names(config: Mapping[str, Any]) -> str:
+    """Return the names of a run's models, without the folders that contain them."""
+    return ", ".join(dict.fromkeys(Path(name).name for name in config["model"]["model"].split(",")))
 
 
 def hub_bases(config: Mapping[str, Any], directory: Path) -> list[str]:

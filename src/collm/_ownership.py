@@ -46,9 +46,11 @@ def refuse_foreign_folder(folder: Path) -> None:
 
 
 def refuse_full_folder(folder: Path) -> None:
-    """Raise `ForeignFileError` if a path exists and is not an empty folder."""
+    """Raise `ForeignFileError` if a path exists and is not an empty folder, or is inside the folder of a run."""
     if os.path.lexists(folder) and not (folder.is_dir() and not os.listdir(folder)):
         raise ForeignFileError(f"{folder} exists and is not an empty folder; give a new or empty folder")
+    if run := next((parent for parent in folder.absolute().parents if holds_run(parent)), None):
+        raise ForeignFileError(f"{folder} is inside the run {run}, which it would change; give a folder outside of it")
 
 
 def refuse_foreign_files(folder: Path, names: Iterable[str]) -> None:

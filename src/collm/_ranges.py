@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from numbers import Integral, Real
@@ -61,6 +61,17 @@ class Parts(Also):
     """Names of the items of a tuple setting, as metadata of its type. Users may set a single item by its name."""
 
 
+@dataclass(frozen=True)
+class Needs:
+    """Condition under which an option of a command has an effect, as metadata of its type.
+
+    A lambda as `holds` may read only its argument, because `get_type_hints` evaluates it without the module's names.
+    """
+
+    text: str  # end of the sentence "--option needs …"
+    holds: Callable[[Any], bool]  # of the command's arguments
+
+
 ADVANCED = "advanced"
 Advanced: TypeAlias = Annotated[T, ADVANCED]  # Type of a setting that only --help-all shows
 
@@ -69,6 +80,7 @@ Count = Annotated[int, InRange(1)]
 CountOrZero = Annotated[int, InRange(0)]
 Finite = Annotated[float, InRange()]
 Positive = Annotated[float, InRange(above=0)]
+MAX_INTEGER = 2**53  # a larger integer is not exact in JSON readers, logs and plots
 MAX_COEFFICIENT = 1000  # a larger bonus would dominate any return
 Coefficient = Annotated[float, InRange(-MAX_COEFFICIENT, MAX_COEFFICIENT)]
 NotNegative = Annotated[float, InRange(0)]
@@ -86,7 +98,7 @@ class Checked:
     def __post_init__(self) -> None:
         kind: Any = type(self)  # mypy does not accept dataclasses as hashable
         for name, hint in allowed(kind).items():
-            _check(name, getattr(self, name), hint)
+            check_value(name, getattr(self, name), hint)
 
 
 @cache
@@ -113,20 +125,23 @@ def refuse_password(address: str) -> None:
         )
 
 
-def _check(name: str, value: Any, hint: Any) -> None:
+def check_value(name: str, value: Any, hint: Any) -> None:
+    """Raise `UserError` if a value does not have a type and range."""
     if not _is_allowed(value, hint):
         raise UserError(f"{name} must be {words(hint)}, got {value!r:.200}")
+    if isinstance(value, int) and abs(value) > MAX_INTEGER:
+        raise UserError(f"{name} must be at most {MAX_INTEGER}, got a number of {value.bit_length()} bits")
     for option in _options(hint):
         if isinstance(value, Mapping) and _kind(option) is Mapping:
             for key, item in value.items():
-                _check(f"{name}[{key!r}]", item, get_args(option)[1])
+                check_value(f"{name}[{key!r}]", item, get_args(option)[1])
         elif isinstance(value, (tuple, list)) and _kind(option) is Sequence:
             hints = get_args(option)
             is_fixed = get_origin(option) is tuple and Ellipsis not in hints
             if is_fixed and len(value) != len(hints):
                 raise UserError(f"{name} must be {len(hints)} values, got {value!r:.200}")
             for number, item in enumerate(value):
-                _check(f"{name}[{number}]", item, hints[number] if is_fixed else hints[0])
+                check_value(f"{name}[{number}]", item, hints[number] if is_fixed else hints[0])
 
 
 def _is_allowed(value: Any, hint: Any) -> bool:

@@ -40,6 +40,11 @@ def check_settings(algorithm: Algorithm[Any], model: ModelConfig) -> None:
             f"warmup_updates={config.warmup_updates} is more than num_updates={config.num_updates}, so the learning "
             "rates never reach their peak; lower warmup_updates or raise num_updates"
         )
+    if config.max_staleness > config.num_updates:
+        raise ValueError(
+            f"max_staleness={config.max_staleness} is more than num_updates={config.num_updates}, so the first weights "
+            "would play all episodes; lower max_staleness"
+        )
     if config.timeout_s is not None and not config.num_workers:
         raise ValueError(f"timeout_s={config.timeout_s:g} needs worker processes; set num_workers to at least 1")
     if config.collectors is not None:

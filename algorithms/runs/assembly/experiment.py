@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
@@ -145,11 +145,11 @@ class Experiment:
         with closing(self.make_env()) as env:
             return replace(self, config=self.make_algorithm().resolved(declared_interests(env)).config)
 
-    def notices(self) -> list[str]:
-        """Return lines about settings without effect, and about models that are adapters."""
+    def notices(self, named: Collection[str] = ()) -> list[str]:
+        """Return lines about settings without effect (see `settings_without_effect`), and about adapters."""
         with closing(self.make_env()) as env:
             setup = Setup(self.make_algorithm(), self.model, self.network, env, self.num_envs)
-            return settings_without_effect(setup) + (start_lines(self.team_model) if writes_text(env) else [])
+            return settings_without_effect(setup, named) + (start_lines(self.team_model) if writes_text(env) else [])
 
     def task(self) -> TrainingSize:
         with closing(self.make_env()) as env:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple
 
@@ -140,13 +140,17 @@ RULES = (
 """Rules in the order in which they are checked. A setting is reported with its first condition that is not met."""
 
 
-def settings_without_effect(setup: Setup) -> list[str]:
-    """Return notices about settings without effect, and about superfluous workers and environment copies."""
+def settings_without_effect(setup: Setup, named: Collection[str] = ()) -> list[str]:
+    """Return notices about settings without effect, and about superfluous workers and environment copies.
+
+    Settings with their default values are reported only if the user wrote their names or aliases (`named`).
+    """
     given: dict[str, Any] = {}
     for settings in (setup.config, setup.model, setup.network):
         for name, each in settings_of(type(settings)).items():
             value = getattr(settings, name)
-            if each.is_required or value != each.default:
+            is_named = not isinstance(value, bool) and not {name, *each.also}.isdisjoint(named)
+            if each.is_required or value != each.default or is_named:
                 given[name] = value
     lines = []
     reported: set[str] = set()
@@ -164,4 +168,6 @@ def settings_without_effect(setup: Setup) -> list[str]:
     for name, (most, what) in surplus.items():
         if name in given and name not in reported and given[name] > most:
             lines.append(f"{name}={given[name]} is more than the {most} {what}: the surplus has no work")
+    if setup.config.clip_range is not None and setup.config.clip_range > 1:
+        lines.append(f"clip_range={setup.config.clip_range:g} is above 1: it never clips a falling probability ratio")
     return lines

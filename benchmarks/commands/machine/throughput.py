@@ -5,15 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from tyro.conf import Positional
 
 from ...._ownership import refuse_foreign_files, write_text
-from ...._ranges import Checked, Count
+from ...._ranges import Checked, Count, Needs
 from ...._terminal import terminal
 from ...arguments import parsed
-from ...errors import check_folder, refusals
+from ...errors import UserError, check_folder, refusals
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,7 +23,7 @@ class ThroughputArguments(Checked):
     what: Positional[Literal["rollout", "decode", "update", "all"]] = "rollout"
     """Measurement. rollout: environment steps per second, and seconds of each phase. decode: tokens per second, and
     FLOP/s as a fraction of the machine's limit. update: seconds of each phase of an update. all: all three."""
-    env: str = "collm/MiniWriting-v2"
+    env: Annotated[str, Needs("rollout, update or all", lambda call: call.what != "decode")] = "collm/MiniWriting-v2"
     """Registered id of the text environment for rollout and update."""
     device: str = "cpu"
     """Device of the models, such as cpu, cuda or cuda:1. Rates are per CPU second, or per second of a GPU."""
@@ -41,12 +41,17 @@ def run(args: Sequence[str]) -> None:
     from transformers.utils import logging as transformers_logging
 
     from ....agents.loading import check_device
+    from ....algorithms.runs.assembly.policies import writes_text
+    from ....envs.registration.registry import make
     from ...throughput.timing import LoadWatch, watching
 
     transformers_logging.disable_progress_bar()
     console = terminal()
     torch.set_num_threads(1)
     check_device(arguments.device)
+    with refusals():
+        if not writes_text(make(arguments.env)):
+            raise UserError(f"--env {arguments.env} has other actions than texts; give a text environment")
     if arguments.out is not None:
         check_folder(arguments.out, "--out")
         chosen = MEASUREMENTS if arguments.what == "all" else (arguments.what,)

@@ -13,10 +13,10 @@ from rich.text import Text
 from tyro.conf import Positional
 
 from ...._errors import nearest
-from ...._ranges import Checked, Count, Seed
+from ...._ranges import Count, Seed
 from ...._terminal import shown, terminal
 from ....algorithms.runs.files import read_config
-from ...arguments import parsed
+from ...arguments import TrustArguments, parsed
 from ...errors import UserError, refusals
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ EXAMPLES = ("collm chat runs/build --agent builder_1", "echo 'gate stone' | coll
 
 
 @dataclass(frozen=True, kw_only=True)
-class ChatArguments(Checked):
+class ChatArguments(TrustArguments):
     """Chat with an agent of a run. Each line is a message; the agent reads the whole conversation."""
 
     directory: Positional[Path]
@@ -41,9 +41,6 @@ class ChatArguments(Checked):
     """Generate greedily (most likely token) instead of sampling."""
     seed: Seed = 0
     """Seed of the random numbers for sampling."""
-    trust: bool = False
-    """Allow settings of a run that import code, loosen the sandbox, or refer to files and servers outside of its
-    folder. Only for folders whose author you trust."""
 
 
 def run(args: Sequence[str]) -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
 
 from tyro.conf import Positional
 
 from ...._ownership import owned, refuse_foreign_files, write_text
-from ...._ranges import Checked, Count
+from ...._ranges import Also, Count, Needs
 from ...._terminal import shown, terminal
 from ....algorithms.runs.files import read_config
-from ...arguments import keyword_arguments, parsed
+from ...arguments import TrustArguments, keyword_arguments, parsed
 from ...errors import check_folder, refusals
 from .play import as_trained
 
@@ -20,14 +21,14 @@ PAGE, PICTURE = "README.md", "crossplay.png"
 
 
 @dataclass(frozen=True, kw_only=True)
-class CrossPlayArguments(Checked):
+class CrossPlayArguments(TrustArguments):
     """Play held-out tasks with one agent of one run and the other agents of another run, for all pairs of runs."""
 
     runs: Positional[tuple[Path, ...]]
     """Run directories of `collm train` or `collm benchmark`, two or more, trained in the same environment."""
     env: str | None = None
     """Registered id of the environment. None: the environment of the runs."""
-    env_kwargs: tuple[str, ...] = ()
+    env_kwargs: Annotated[tuple[str, ...], Needs("--env", lambda call: call.env is not None)] = ()
     """Arguments of the environment given by `--env`, as key=value."""
     partners: tuple[str, ...] = ()
     """Scripted partners for an agent of each run: reference, random, empty, or a partner or exploit of the environment,
@@ -36,13 +37,10 @@ class CrossPlayArguments(Checked):
     seats: tuple[str, ...] = ()
     """Agents that come from the first run of a pair, one at a time. Default: the first agent if the agents have common
     interests, else all agents."""
-    num_episodes: Count = 100
+    episodes: Annotated[Count, Also("num_episodes")] = 100
     """Number of episodes per pair of runs."""
     greedy: bool = False
     """Generate greedily (most likely token) instead of sampling."""
-    trust: bool = False
-    """Allow settings of a run that import code, loosen the sandbox, or refer to files and servers outside of its
-    folder. Only for folders whose author you trust."""
     out: Path = Path("runs/crossplay")
     """Output folder for the table (README.md) and the heat map (crossplay.png)."""
 
@@ -73,7 +71,7 @@ def run(args: Sequence[str]) -> None:
         runs = [load_run(each, env=env, trust=arguments.trust) for each in arguments.runs]
         found = cross_play(
             runs,
-            num_episodes=arguments.num_episodes,
+            num_episodes=arguments.episodes,
             greedy=arguments.greedy,
             partners=arguments.partners,
             seats=arguments.seats,

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Annotated, Any, TextIO
 
 from gymnasium.spaces import Text as TextSpace
 from rich.console import Console
@@ -17,7 +17,7 @@ from tyro.conf import Positional
 from ...._errors import nearest
 from ...._json import read_json
 from ...._ownership import RUN_FILE, replaced
-from ...._ranges import Checked, Count, Seed
+from ...._ranges import Checked, Count, Needs, Seed
 from ...._terminal import print_line, shown, terminal
 from ....agents.config import CHAT, ModelConfig
 from ....envs.core import TextParallelEnv
@@ -88,15 +88,25 @@ class PlayArguments(Checked):
     max_turns: Count | None = None
     """Number of joint turns after which the episode is stopped. None: the limit of the environment, or 1,000 if the
     environment has no limit."""
-    greedy: bool = False
+    greedy: Annotated[bool, Needs("--policy with a run or a model", lambda call: call.is_model or call.is_run)] = False
     """Generate greedily (most likely token) instead of sampling. Applies to trained teams and models."""
     gif: Path | None = None
     """GIF file for an animation of the episode, in environments that render images. An older GIF is overwritten. None:
     no animation."""
-    trust: bool = False
+    trust: Annotated[bool, Needs("--policy with a run", lambda call: call.is_run)] = False
     """If `--policy` is a run: allow settings that refer to files and servers outside of its folder. Only for folders
     whose author you trust."""
-    model: ModelConfig = field(default_factory=ModelConfig)
+    model: Annotated[ModelConfig, Needs("--policy model", lambda call: call.is_model)] = field(
+        default_factory=ModelConfig
+    )
+
+    @property
+    def is_model(self) -> bool:
+        return self.policy == MODEL or self.policy.startswith(CHAT)
+
+    @property
+    def is_run(self) -> bool:
+        return self.policy not in PLAYERS and not self.is_model
 
 
 def run(args: Sequence[str]) -> None:
@@ -267,7 +277,7 @@ def decider(env: Any, arguments: PlayArguments) -> tuple[Decide, Mapping[str, An
         if decide is None:
             raise UserError(f"{arguments.env} has no {arguments.policy} player; use --policy random")
         return decide, {}
-    if arguments.policy == MODEL or arguments.policy.startswith(CHAT):
+    if arguments.is_model:
         from ....algorithms.runs.assembly.policies import playing_team  # late imports: scripted play needs no torch
 
         if not all(isinstance(env.action_space(agent), TextSpace) for agent in env.possible_agents):
@@ -281,7 +291,7 @@ def decider(env: Any, arguments: PlayArguments) -> tuple[Decide, Mapping[str, An
         team: Mapping[str, Any] = playing_team(env, model, arguments.seed)
         return _by_policies(env, team, arguments), team
     directory = Path(arguments.policy)
-    if not directory.is_dir():
+    if not arguments.policy or not directory.is_dir():
         raise UserError(
             f"--policy {arguments.policy!r} is neither a run directory nor one of {', '.join(PLAYERS)}, {MODEL}; "
             f"{nearest(arguments.policy, [*PLAYERS, MODEL])}"

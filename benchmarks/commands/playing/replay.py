@@ -11,13 +11,13 @@ from rich.console import Console
 from rich.text import Text
 from tyro.conf import Positional
 
-from ...._ranges import Checked, CountOrZero
+from ...._ranges import CountOrZero
 from ...._terminal import shown, terminal
 from ....algorithms.runs.files import read_config
 from ....envs.registration.registry import make
 from ....envs.vectors.vector import SyncVector
 from ....envs.wrappers.recording import new_messages
-from ...arguments import parsed
+from ...arguments import TrustArguments, parsed
 from ...errors import UserError, refusals
 from .play import panel
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReplayArguments(Checked):
+class ReplayArguments(TrustArguments):
     """Replay an episode of a run from its seed and recorded actions, and print the differences from the record."""
 
     directory: Positional[Path]
@@ -35,9 +35,6 @@ class ReplayArguments(Checked):
     """Training episode to replay: its `index` in episodes.jsonl."""
     failure: str | None = None
     """Failed episode to replay: the name of its file in the run's folder failures/, without ".json"."""
-    trust: bool = False
-    """Allow settings of a run that import code, loosen the sandbox, or refer to files and servers outside of its
-    folder. Only for folders whose author you trust."""
 
 
 def run(args: Sequence[str]) -> None:

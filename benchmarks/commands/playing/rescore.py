@@ -89,6 +89,8 @@ def rescored(row: Mapping[str, Any], names: Sequence[str], weights: Sequence[flo
             for name in CREDITED:
                 turns[agent].pop(name, None)
     total = sum(map(recorded_return, agents.values()))
+    if not np.isfinite(total):
+        raise UserError(f"the rewards of episode {row.get('index')} add up to {total}, which is not finite; scale them")
     return {**row, "reward_funcs": list(names), "return": total / len(agents), "agents": agents, "infos": infos}
 
 

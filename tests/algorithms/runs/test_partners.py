@@ -1,5 +1,8 @@
 """Partners that do not learn, and defaults that depend on the environment or the models."""
 
+import pickle
+import subprocess
+import sys
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -9,10 +12,12 @@ from transformers import AutoTokenizer
 import collm
 from collm.agents.config import ModelConfig
 from collm.agents.tiny import TINY_DIRECTORY
+from collm.algorithms import IAC
 from collm.algorithms.config import IACConfig
 from collm.algorithms.runs.api import train
+from collm.algorithms.runs.assembly import experiment as experiments
 from collm.algorithms.runs.assembly.experiment import Experiment, with_partners
-from collm.algorithms.runs.run import default_rates
+from collm.algorithms.runs.run import default_rates, long_warmup
 from collm.envs import ProcessVector, SyncVector
 
 BUILD = Experiment(algorithm="iac", config=IACConfig(), env="collm/MiniBuild-v0")
@@ -62,9 +67,27 @@ def test_learning_rates_that_the_models_decide_are_told_and_others_not():
     assert default_rates(trainer(1e-4, None, fox_0=1e-4))[0].startswith("learning rate of stone_0: 0.0001")
 
 
+def test_a_long_default_warmup_of_the_critics_is_reported():
+    def trainer(num_updates, critic_warmup=None, critics=("critic",)):
+        config = IACConfig(num_updates=num_updates, critic_warmup=critic_warmup)
+        return SimpleNamespace(config=config, algorithm=IAC(config), unique_critics=critics)
+
+    assert "first 5 of 8 updates" in long_warmup(trainer(8))[0]
+    assert long_warmup(trainer(21)) == long_warmup(trainer(8, 5)) == long_warmup(trainer(8, critics=())) == []
+
+
 def test_copies_step_in_as_many_workers_as_are_set():
     workers = replace(BUILD, config=IACConfig(num_workers=2))
     with BUILD.make_vector("train", 3) as here, workers.make_vector("train", 3) as there:
         assert isinstance(here, SyncVector) and isinstance(there, ProcessVector)
         assert there.num_workers == 2
         assert here.reset(1, seed=4) == there.reset(1, seed=4)
+
+
+def test_worker_processes_start_without_torch(monkeypatch):
+    built = []
+    monkeypatch.setattr(experiments, "ProcessVector", lambda build, *sizes, **options: built.append(build))
+    replace(BUILD, config=IACConfig(num_workers=2)).make_vector("train", 3, has_shares=True)
+    code = "import pickle, sys; pickle.load(sys.stdin.buffer)().reset(seed=0); print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], input=pickle.dumps(*built), capture_output=True)
+    assert done.stdout == b"False\n", done.stderr

@@ -68,6 +68,17 @@ def test_settings_are_reported_unless_a_loss_of_its_own_may_read_them(monkeypatc
     assert lines("own-loss", config) == []
 
 
+def test_a_default_that_the_user_wrote_is_reported_too():
+    experiment = Experiment(algorithm="iac", config=IACConfig(), env=TEXT)
+    told = experiment.notices({"lora_rank", "server_logprobs", "off_policy", "gae_lambda", "fsdp"})
+    assert [line.split(" has")[0] for line in told] == ["lora_rank=16", "server_logprobs='learner'"]
+
+
+def test_a_clip_range_above_1_is_reported():
+    (line,) = lines("iac", IACConfig(clip_range=2))
+    assert "clip_range=2" in line
+
+
 def test_a_run_reports_them_before_its_models_are_loaded(tmp_path, monkeypatch):
     told = []
     monkeypatch.setattr(Experiment, "make_trainer", Mock(side_effect=UserError("far enough")))

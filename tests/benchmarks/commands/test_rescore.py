@@ -113,3 +113,15 @@ def test_incomplete_records_are_refused_in_one_line(tmp_path, capsys):
     errors = capsys.readouterr().err
     assert "*.eval" in errors and "--merge" in errors
     assert "2 lines" in errors and f"--out {file} exists" in errors
+
+
+def huge(turn):
+    return 1.7e308
+
+
+def test_rewards_whose_sum_is_not_finite_are_refused(tmp_path, capsys):
+    play(Recorded(make("collm/MiniBuild-v0"), tmp_path), [reference] * 6, 0)
+    out = tmp_path / "new.jsonl"
+    assert main(["rescore", str(tmp_path), "--reward-funcs", f"{__name__}:huge", "--out", str(out)]) == 2
+    assert "episode 0 add up to inf" in capsys.readouterr().err
+    assert not out.exists()
