@@ -17,7 +17,7 @@ from tyro.conf import Positional
 
 from ..._errors import nearest
 from ..._extras import require
-from ..._ranges import Also, Checked, Count, InRange, NotNegative, Positive, Seed
+from ..._ranges import Also, Checked, Count, InRange, Needs, NotNegative, Positive, Seed
 from ..._terminal import print_line, shown, terminal
 from ...agents.config import TINY
 from ..arguments import keyword_arguments, parsed
@@ -55,7 +55,7 @@ class BenchmarkArguments(Checked):
     model: Annotated[str | None, Also("model_name_or_path")] = None
     """Model of all runs, as in `collm train --model`. With tiny, the suite's chat template and data type do not apply.
     None: the models of the suite."""
-    scale: Annotated[float, InRange(above=0, most=1)] = 1.0
+    scale: Annotated[float, InRange(above=0, most=1), Needs("a suite", lambda call: call.suite is not None)] = 1.0
     """Fraction of the suite's tasks, epochs, seeds, evaluation episodes and tokens per reply, to try a suite. Below 1,
     tasks come from the data in the package, and the smallest budgets are replaced by two updates. Budgets and lengths
     given by options are scaled too."""
@@ -73,9 +73,9 @@ class BenchmarkArguments(Checked):
     on: str | None = None
     """Ray cluster for the runs. "ray" starts one on this machine, "ray://HOST:PORT" joins the cluster of `ray start
     --head` at that port. Its machines must share the folder --out. Needs collm[ray]. None: local processes."""
-    num_cpus: Positive = 1.0
+    num_cpus: Annotated[Positive, Needs("--on", lambda call: call.on is not None)] = 1.0
     """CPU cores per run, with --on."""
-    num_gpus: NotNegative = 0.0
+    num_gpus: Annotated[NotNegative, Needs("--on", lambda call: call.on is not None)] = 0.0
     """GPUs per run, which can be a fraction, with --on."""
 
 
@@ -136,7 +136,7 @@ def _tasks(address: str, arguments: BenchmarkArguments) -> RayTasks:
 
 def chosen_suite(arguments: BenchmarkArguments) -> Suite:
     """Read a suite and apply the options to it, or build a suite from the options alone."""
-    from ..comparison.suite import Budget, parse_suite, read_suite
+    from ..comparison.suite import Budget, check_settings, parse_suite, read_suite
 
     budgets = {"environment_steps": arguments.environment_steps, "generated_tokens": arguments.generated_tokens}
     given = {unit: amount for unit, amount in budgets.items() if amount is not None}
@@ -155,8 +155,6 @@ def chosen_suite(arguments: BenchmarkArguments) -> Suite:
         owner, dot, setting = name.rpartition(".")
         (own.setdefault(owner, {}) if dot else config)[setting] = value
     if arguments.suite is None:
-        if arguments.scale < 1:
-            raise ValueError(f"--scale {arguments.scale:g} needs a suite; give a suite, or set a smaller budget")
         if not arguments.algorithms or not arguments.envs:
             raise ValueError("no comparison is given; give a suite, or both --algorithms and --envs")
         refuse_strangers(own, arguments.algorithms)
@@ -184,13 +182,15 @@ def chosen_suite(arguments: BenchmarkArguments) -> Suite:
         }
         for entry in algorithms
     }
-    return replace(
+    changed = replace(
         suite,
         seeds=arguments.seeds or suite.seeds[: max(1, round(len(suite.seeds) * arguments.scale))],
         scale=arguments.scale,
         environments=environments,
         algorithms=[replace(entry, config_in=settings[entry.name]) for entry in algorithms],
     )
+    check_settings(changed)
+    return changed
 
 
 def refuse_strangers(own: Mapping[str, Any], names: Sequence[str]) -> None:

@@ -6,13 +6,13 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 from rich.markup import escape
 from rich.progress import track
 from rich.table import Table
 
-from ..._ranges import Checked, Count
+from ..._ranges import Checked, Count, Needs
 from ..._terminal import shown, terminal
 from ...envs.core import TextParallelEnv, declared_interests
 from ...envs.players import HONEST_PLAYERS, PLAYERS, played_by_agents, scripted_player
@@ -32,7 +32,7 @@ class EnvsArguments(Checked):
     """Show mean returns of scripted players instead of the summaries. Players: reference, random, empty, and in some
     environments honest players with and without messages. If the agents' interests are not common, one return per
     agent. Also shows known returns of ideal teams, such as the optimum or an equilibrium."""
-    episodes: Count = 20
+    episodes: Annotated[Count, Needs("--scores", lambda call: call.scores)] = 20
     """Number of episodes per scripted player."""
     json: bool = False
     """Print a JSON list of objects instead of the table."""
@@ -84,6 +84,7 @@ def described(spec: EnvSpec, num_episodes: int | None) -> dict[str, Any]:
     world = getattr(env, "unwrapped", env)
     limits = [spec.max_turns, world.max_turns if isinstance(world, TextParallelEnv) else None]
     turns = min((limit for limit in limits if limit is not None), default=None)
+    row["summary"] = spec.summary or next(iter((type(world).__doc__ or "").strip().splitlines()), "")
     row |= {"agents": list(env.possible_agents), "turns": turns}
     if num_episodes is not None:
         found = agent_scores(env, num_episodes)

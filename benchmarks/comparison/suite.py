@@ -357,10 +357,6 @@ def _check(suite: Suite) -> None:
             _config_class(algorithm.algorithm)
         except UnknownAlgorithmError as error:
             raise ValueError(str(error)) from error
-        for where, config in {"config": algorithm.config, **algorithm.config_in}.items():
-            _refuse_shared(f"{where} of {algorithm.name}", config, SHARED)
-        for model in (algorithm.model, *algorithm.model_in.values()):
-            _refuse_unknown(f"model of {algorithm.name}", model, {each.name for each in fields(ModelConfig)})
         for part in ("config_in", "model_in", "budget_in", "published"):
             known = {each.name for each in suite.environments}
             _refuse_unknown(f"{part} of {algorithm.name}", getattr(algorithm, part), known)
@@ -372,6 +368,16 @@ def _check(suite: Suite) -> None:
         if environment.budget is None and suite.budget is None:
             raise ValueError(f"{environment.name} has no budget; add a budget to this environment or to the suite")
         _refuse_unknown(f"algorithms of {environment.name}", environment.algorithms, entries[0])
+    check_settings(suite)
+
+
+def check_settings(suite: Suite) -> None:
+    """Raise an error for unknown settings, and for settings of entries that must be equal for all algorithms."""
+    for algorithm in suite.algorithms:
+        for where, config in {"config": algorithm.config, **algorithm.config_in}.items():
+            _refuse_shared(f"{where} of {algorithm.name}", config, SHARED)
+        for model in (algorithm.model, *algorithm.model_in.values()):
+            _refuse_unknown(f"model of {algorithm.name}", model, {each.name for each in fields(ModelConfig)})
     places: list[Suite | EnvironmentEntry] = [suite, *suite.environments]
     for each in places:
         name = "the suite" if each is suite else each.name

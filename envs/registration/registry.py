@@ -17,7 +17,7 @@ import gymnasium
 import pettingzoo
 from pettingzoo import ParallelEnv
 
-from ..._errors import UserError, caller_level
+from ..._errors import UserError, caller_level, near_names
 from ..._plugins import load_plugins
 from ..core import TextParallelEnv
 from ..wrappers.partnered import Partnered
@@ -152,6 +152,7 @@ class EnvSpec:
         spec = self.given(**kwargs)
         used, wrapping = _split_kwargs(constructor, spec.kwargs)
         _refuse_unknown_arguments(self.id, constructor, used)
+        _refuse_texts(self.id, constructor, used)
         try:
             env = constructor(**used)
         except gymnasium.error.Error as error:  # e.g., a library is not installed
@@ -179,8 +180,12 @@ class EnvSpec:
         reward_funcs, reward_weights = wrapping.get("reward_funcs"), wrapping.get("reward_weights")
         if reward_funcs is not None:
             env = RewardFunctions(env, reward_funcs, reward_weights)
-        elif "reward_funcs" in wrapping or "reward_weights" in wrapping:
+        elif reward_weights is not None:
             raise ValueError(f"{self.id}: reward_weights={reward_weights} need reward_funcs; set both or neither")
+        if wrapping.get("single_model") not in (None, True, False):
+            raise EnvironmentArgumentsError(
+                f"{self.id}: single_model={wrapping['single_model']!r} must be True or False"
+            )
         if wrapping.get("single_model"):
             env = SingleModel(env)
         if wrapping.get("partners") is not None:
@@ -282,7 +287,7 @@ def spec(id: str) -> EnvSpec:
     if match is None:
         fault, fix = f"id={id!r} must have the form 'namespace/Name-v0'", _nearest(id)
     elif newest is None:
-        fault = f"no environment is called {id!r}; for an unregistered class, use 'module:Class'"
+        fault = f"no environment is called {id!r}; if a script registers it, give its class: --env module:Class"
         fix = _nearest(id)
     elif match["version"] is not None:
         fault, fix = f"{match['name']} has no version {match['version']}", f"the newest is {newest.id!r}"
@@ -405,6 +410,16 @@ def _refuse_unknown_arguments(id: str, constructor: Callable[..., Any], given: M
             )
 
 
+def _refuse_texts(id: str, constructor: Callable[..., Any], given: Mapping[str, Any]) -> None:
+    """Raise an error for texts as values of arguments whose annotation allows only numbers, True, False and None."""
+    for step in inspect.getmro(constructor) if inspect.isclass(constructor) else (constructor,):
+        function = vars(step).get("__init__", object.__init__) if inspect.isclass(step) else step
+        for name, kind in inspect.get_annotations(function).items():
+            kinds = re.split(r" *\| *", kind if isinstance(kind, str) else getattr(kind, "__name__", ""))
+            if isinstance(given.get(name), str) and set(kinds) <= {"bool", "int", "float", "None"}:
+                raise EnvironmentArgumentsError(f"{id}: {name}={given[name]!r} must be {' or '.join(kinds)}")
+
+
 def _foreign(id: str) -> EnvSpec | None:
     if re.fullmatch(r"[\w.]+:[\w.]+", id):
         return EnvSpec(f"unregistered/{id.rpartition(':')[2]}-v0", id)
@@ -447,10 +462,14 @@ def _module_spec(name: str) -> EnvSpec:
 
 
 def _nearest(id: str) -> str:
-    by_name = {found.rpartition("/")[2].lower(): found for found in registry}
-    by_name |= {found.lower(): found for found in registry}
-    near = difflib.get_close_matches(id.lower(), by_name, 1, 0.5)
+    by_name = {_short(found): found for found in registry}
+    near = near_names(_short(id), by_name)
     return f"did you mean {by_name[near[0]]!r}?" if near else "collm.envs.pprint_registry() lists all ids"
+
+
+def _short(id: str) -> str:
+    """Return the name in an id in lower case, without namespace and version."""
+    return re.sub(r"-v\d+$", "", id.rpartition("/")[2].lower())
 
 
 def _mirror(id: str) -> None:

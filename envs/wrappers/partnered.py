@@ -40,8 +40,8 @@ class Partnered(BaseParallelWrapper[str, Any, Any]):
             raise ValueError(f"partners has unknown agents {unknown}; choose from {agents}")
         if len(partners) == len(agents):
             raise ValueError(f"partners must not replace all agents, {agents}; leave one agent without a partner")
-        names = [player for player in partners.values() if isinstance(player, str)]
-        if missing := [name for name in names if scripted_player(env, name) is None]:
+        names = [player for player in partners.values() if not callable(player)]
+        if missing := [name for name in names if not isinstance(name, str) or scripted_player(env, name) is None]:
             raise ValueError(f"{env} has no {missing[0]} player; use 'random' partners")
         super().__init__(env)
         self._partners = dict(partners)

@@ -60,8 +60,9 @@ class RewardFunctions(BaseParallelWrapper[str, Any, Any]):
         reward_weights: one weight per function. None: all weights are 1.
 
     Raises:
-        TypeError: if `env` is not a text environment, or a function is not callable.
-        ValueError: if there are no functions, two functions have the same name, or the number of weights is wrong.
+        TypeError: if `env` is not a text environment.
+        ValueError: if there are no functions, a function is not callable, two functions have the same name, or the
+            number of weights is wrong.
     """
 
     def __init__(
@@ -74,10 +75,11 @@ class RewardFunctions(BaseParallelWrapper[str, Any, Any]):
             raise TypeError(f"reward_funcs need a text environment, got {env}")
         super().__init__(env)
         self.reward_functions = _named(reward_funcs)
-        weights = [1.0] * len(self.reward_functions) if reward_weights is None else list(reward_weights)
-        if len(weights) != len(self.reward_functions):
-            names = list(self.reward_functions)
-            raise ValueError(f"reward_weights must have one weight for each of {names}, got {weights}")
+        names = list(self.reward_functions)
+        weights = [1.0] * len(names) if reward_weights is None else reward_weights
+        is_list = isinstance(weights, Sequence) and all(isinstance(each, int | float) for each in weights)
+        if not is_list or len(weights) != len(names):
+            raise ValueError(f"reward_weights must have one number for each of {names}, got {weights}")
         self.reward_weights = dict(zip(self.reward_functions, map(float, weights), strict=True))
 
     def step(self, actions: dict[str, str]) -> tuple[Any, ...]:
@@ -133,19 +135,19 @@ def _name(given: RewardFunction | str) -> str:
 def _function(given: RewardFunction | str) -> RewardFunction | None:
     if given == OWN:
         return None
-    if not isinstance(given, str):
-        if not callable(given):
-            raise TypeError(f"a reward function must be callable with a JudgedTurn, got {given!r}")
-        return given
-    module, _, name = given.partition(":")
+    function: Any = given
     try:
-        function: RewardFunction = getattr(importlib.import_module(module), name)
+        if isinstance(given, str):
+            module, _, name = given.partition(":")
+            function = getattr(importlib.import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
         raise ValueError(
             f"the reward function {given!r} cannot be loaded ({error}); write 'package.module:function', or 'own' for "
             "the environment's own reward"
         ) from error
-    return function
+    if not callable(function):
+        raise ValueError(f"a reward function must be callable with a JudgedTurn, got {given!r}")
+    return function  # type: ignore[no-any-return]
 
 
 def _by_agent(name: str, value: Any, agents: Mapping[str, float]) -> Mapping[str, float]:

@@ -26,5 +26,11 @@ def caller_level() -> int:
 def nearest(name: str, known: Iterable[str]) -> str:
     """Return a hint for an unknown name: "did you mean ...?" with the most similar name, or a list of all names."""
     names = list(known)
-    near = difflib.get_close_matches(name, names, 1, 0.5)
+    near = near_names(name, names)
     return f"did you mean {near[0]!r}?" if near else f"choose one of {', '.join(names)}"
+
+
+def near_names(name: str, names: Iterable[str]) -> list[str]:
+    """Return the most similar name, or no name. A name with another first letter must be very similar or contain it."""
+    alike = [each for each in names if each[:1] == name[:1] or name in each]
+    return difflib.get_close_matches(name, alike, 1, 0.5) or difflib.get_close_matches(name, list(names), 1, 0.75)

@@ -115,16 +115,16 @@ def sorted_out(given: Mapping[str, Any], kinds: Iterable[type], where: str, list
                 owners.setdefault(name, (number, setting))
     found: list[dict[str, Any]] = [{} for _ in classes]
     single: dict[str, dict[str, Any]] = {}  # setting -> item name -> value
+    written: dict[tuple[int, str], str] = {}  # setting -> name in `given`
     for name, value in given.items():
         if name not in owners:
             near = nearest(name, owners)
             hint = near if near.startswith("did you mean") or not listed else listed
             raise UnknownSettingError(f"{where} has no setting {name!r}; {FOREIGN_NAMES.get(name, hint)}")
         number, setting = owners[name]
-        if setting.name in found[number] and not (name in setting.parts and setting.name in single):
-            raise UserError(
-                f"{where} gives {setting.name!r} twice, also under its other name {name!r}; give only one name"
-            )
+        first = written.setdefault((number, setting.name), name)
+        if first != name and not (name in setting.parts and setting.name in single):
+            raise UserError(f"{where} gives {setting.name!r} twice, as {first!r} and as {name!r}; give only one")
         if name in setting.parts:
             values = single.setdefault(setting.name, {})
             values[name] = value

@@ -35,6 +35,17 @@ def test_scores_per_agent_and_known_returns_of_ideal_teams():
     assert "agent_scores" not in common and score_cells(common)[0] == f"{common['scores']['reference']:.3f}"
 
 
+def test_an_environment_without_a_summary_is_described_by_its_docstring():
+    class Garden(Dilemma):
+        """Two gardeners share water.
+
+        They do not talk."""
+
+    assert described(register("tests/Garden-v0", Garden, replace=True), None)["summary"] == "Two gardeners share water."
+    spec = register("tests/Garden-v1", Garden, replace=True, summary="A garden.")
+    assert described(spec, None)["summary"] == "A garden."
+
+
 @pytest.fixture(autouse=True)
 def _unregistered():
     yield
