@@ -34,14 +34,30 @@ from collm.benchmarks.errors import line_of
 from collm.envs import register
 from collm.envs.spaces import OpenText
 
-LINES = (Path(__file__).parent / "mistakes.txt").read_text().splitlines()
-TABLE = [tuple(part.strip() for part in line.split(" | ", 1)) for line in LINES if line and not line.startswith("#")]
+
+def table(name: str) -> dict[str, list[tuple[str, str]]]:
+    """Rows (call, answer) of a file, with the titles of its sections as keys."""
+    sections: dict[str, list[tuple[str, str]]] = {}
+    for line in (Path(__file__).parent / name).read_text().splitlines():
+        if line.startswith("# "):
+            rows = sections.setdefault(line.removeprefix("# "), [])
+        elif line:
+            call, _, answer = line.partition(" | ")
+            rows.append((call.strip(), answer.strip()))
+    return {title: rows for title, rows in sections.items() if rows}
+
+
+TABLE = [row for rows in table("mistakes.txt").values() for row in rows]
+SECTIONS = table("wrong_calls.txt")
+QUICK = {"Options without effect", "Lists with an item twice"}  # the others build many parsers and environments
+ODD = [call for call, _ in table("odd_calls.txt")["Odd calls that are valid"]]
 RANGES = [call for call, answer in TABLE if re.search(r"must be a (whole|finite) number", answer)]
 SLOW = {call for number, call in enumerate(RANGES) if number % 4}
 """Most ranges: they are one rule, which tests/test_ranges.py holds without the argument parser."""
 CALLS = {"TEXT": "train iac --env collm/MiniWriting-v2 --out OUT", "VECTORS": "train ippo --env CartPole-v1 --out OUT"}
 ENVIRONMENT = '[[environments]]\nid = "collm/MiniWriting-v2"\n'
 ALGORITHM = '[[algorithms]]\nname = "iac"\n'
+CONTRAST = '[[contrasts]]\nname = "a"\nscore = "return"\nterms = [[1, "iac", "collm/MiniWriting-v2"]]\n'
 BUDGET = "seeds = [0]\nbudget = {environment_steps = 320}\n"
 MAX_S = 120  # of wall time per call, on a machine that does much else
 
@@ -50,8 +66,9 @@ MAX_S = 120  # of wall time per call, on a machine that does much else
 def places(tmp_path_factory) -> dict[str, Path]:
     """What the capitals of the table stand for."""
     folder = tmp_path_factory.mktemp("mistakes")
-    made = {name: folder / name.lower() for name in ("FILE", "MODELS", "RUNS", "SETTINGS", "SUITES")}
+    made = {name: folder / name.lower() for name in ("DATA", "FILE", "MODELS", "RUNS", "SETTINGS", "SUITES")}
     made["FILE"].write_text("neither JSON nor anything else\n")
+    write_data(made["DATA"])
     write_models(made["MODELS"])
     write_runs(made["RUNS"])
     write_suites(made["SUITES"])
@@ -118,6 +135,13 @@ def write_runs(folder: Path) -> None:
     run("trusting", json.dumps(settings | {"env": "os:system", "env_kwargs": {"command": "touch OUT"}}))
     run("trusting-judge", json.dumps(settings | {"env_kwargs": {"reward_funcs": ["own", "antigravity:fly"]}}))
     run("trusting-gymnasium", json.dumps(settings | {"env": "gymnasium/antigravity:X-v0"}))
+    run("nan-model", whole)
+    copied = shutil.copytree(TINY_DIRECTORY, folder / "nan-model" / "agents" / "writer_0")
+    weights = load_file(copied / "model.safetensors")
+    weights["model.norm.weight"][0] = float("nan")
+    save_file(weights, copied / "model.safetensors", {"format": "pt"})
+    policy = {"is_chat": False, "template_kwargs": {}, "max_new_tokens": 8}
+    (copied / "collm_policy.json").write_text(json.dumps(policy))
     run("failed", whole)
     write_failures(folder / "failed" / "failures")
     run("out-of-range", json.dumps(settings | {"config": settings["config"] | {"max_grad_norm": -1.0}}))
@@ -134,6 +158,29 @@ def write_failures(folder: Path) -> None:
         "stranger": json.dumps(whole | {"actions": [{"nobody": "hello"}]}),
     }.items():
         (folder / f"{name}.json").write_text(text)
+
+
+def write_data(folder: Path) -> None:
+    folder.mkdir()
+    good, blank = '{"post": "One. Two."}\n', '{"post": " "}\n'
+    for name, text in {
+        "good.jsonl": good * 4,
+        "good.txt": good,
+        "blank.jsonl": good + blank,
+        "all-blank.jsonl": blank * 2,
+        "null.csv": 'post,id\nOne.,a\n"",b\n',
+        "other-column.jsonl": '{"text": "One."}\n',
+        "number.jsonl": '{"post": 3}\n',
+        "list.jsonl": "[1]\n",
+        "broken.jsonl": good + '{"post": \n',
+        "broken.json": "[{",
+        "empty.jsonl": "",
+        "not.jsonl.gz": good,
+        "not.parquet": good,
+        "same-id.jsonl": '{"post": "One.", "id": "a"}\n{"post": "Two.", "id": "a"}\n',
+    }.items():
+        (folder / name).write_text(text)
+    (folder / "latin.jsonl").write_bytes('{"post": "déjà"}\n'.encode("latin-1"))
 
 
 def write_suites(folder: Path) -> None:
@@ -160,6 +207,22 @@ def write_suites(folder: Path) -> None:
         "size": "config = {rollout_buffer_size = 0}\n" + whole,
         "foreign": "config = {batch_size = 8}\n" + whole,
         "twice": whole + ALGORITHM,
+        "empty": "",
+        "number-name-env": BUDGET + ENVIRONMENT + "name = 3\n" + ALGORITHM,
+        "float-seed": whole.replace("[0]", "[0.5]"),
+        "list-budget": whole.replace("{environment_steps = 320}", "[320]"),
+        "zero-budget": whole.replace("320", "0"),
+        "no-id": BUDGET + "[[environments]]\n" + ALGORITHM,
+        "no-algorithm-name": BUDGET + ENVIRONMENT + "[[algorithms]]\n",
+        "list-config-in": whole + "config_in = [1]\n",
+        "stranger-config-in": whole + "config_in = {nowhere = {discount = 1}}\n",
+        "contrast-without-terms": whole + '[[contrasts]]\nname = "a"\nscore = "return"\n',
+        "contrast": whole + CONTRAST,
+        "contrast-stranger": whole + CONTRAST.replace('"iac"', '"nobody"'),
+        "contrast-score": whole + CONTRAST.replace('"return"', '"best"'),
+        "network-key": "network = {hidden = [8]}\n" + whole,
+        "text-starts": 'starts = "tiny"\n' + whole,
+        "kwargs-typo": BUDGET + ENVIRONMENT + "kwargs = {max_turn = 3}\n" + ALGORITHM,
     }.items():
         (folder / f"{name}.toml").write_text(text)
 
@@ -173,10 +236,46 @@ def write_settings(folder: Path) -> None:
         "foreign": whole + "batch_size = 8",
         "other-algorithm": whole.replace("maac", "maacc"),
         "no-algorithm": "num_updates = 3",
+        "whole": whole,
         "out-of-range": whole + 'num_updates = "many"',
         "twice": whole + "agent_learning_rate = 1e-4\nlearning_rate = 1e-4",
         "kwargs": whole + "env_kwargs = 3",
         "code": whole.replace("collm/MiniWriting-v2", "os:getcwd"),
+        "alias-and-name": whole + "lr = 1e-4\nagent_learning_rate = 1e-4",
+        "part-and-whole": whole + "adam = [0.9, 0.9, 1e-8]\nadam_beta1 = 0.8",
+        "version": whole + "version = 1",
+        "float-updates": whole + "num_updates = 1.5",
+        "true-updates": whole + "num_updates = true",
+        "huge-updates": whole + f"num_updates = 1{'0' * 23}",
+        "number-out": whole + "out = 3",
+        "empty-out": whole + 'out = ""',
+        "text-dry-run": whole + 'dry_run = "yes"',
+        "number-dims": whole + "hidden_dims = 3",
+        "text-dims": whole + 'hidden_dims = ["wide"]',
+        "text-reward-funcs": whole + 'reward_funcs = "own"',
+        "text-partner": whole + 'partner = "writer_0=random"',
+        "number-partner": whole + "partner = [3]",
+        "number-prompts": whole + "prompts = 3",
+        "text-threads": whole + 'threads = "many"',
+        "number-options": whole + "collector_options = 3",
+        "text-log": whole + 'log = "wandb"',
+        "unknown-log": whole + 'log = ["paper"]',
+        "list-kwargs": whole + "env_kwargs = [1]",
+        "date-seed": whole + "seed = 2026-01-01",
+        "number-algorithm": "algorithm = 3",
+        "number-env": 'algorithm = "maac"\nenv = 3',
+        "list-env": 'algorithm = "maac"\nenv = ["a"]',
+        "high-beta": whole + "adam_beta1 = 2",
+        "unknown-weights": whole + 'weights = "none"',
+        "config-in-config": whole + 'config = "x.toml"',
+        "two-tables": whole + "[config]\nnum_updates = 3\n[model]\nnum_updates = 3",
+        "two-keys": whole + "seed = 1\nseed = 2",
+        "help": whole + "help = true",
+        "infinite": whole + "temperature = inf",
+        "text-rate": whole + 'learning_rate = "1e-4"',
+        "list-model": whole + 'model = ["tiny", "tiny"]',
+        "resume-nothing": whole + "resume = true",
+        "critic-setting": whole + "critic_steps = 3",
     }.items():
         (folder / f"{name}.toml").write_text(text)
     named = {"algorithm": "maac", "env": "collm/MiniWriting-v2"}
@@ -207,6 +306,52 @@ def no_longer_than(seconds: float, call: str):
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
+
+
+@pytest.mark.parametrize(
+    "title", [pytest.param(title, marks=[] if title in QUICK else [pytest.mark.slow]) for title in SECTIONS]
+)
+def test_wrong_calls_of_every_command_cost_one_line_each(title, places, capfd, monkeypatch):
+    """Every section of the table runs in one test, because building the parser is most of the time of a call."""
+    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.chdir(places["RUNS"].parent)
+    monkeypatch.setattr(running._TrainingLoop, "train", Mock(side_effect=AssertionError("the training began")))
+    before, faults = snapshot(places), []
+    for call, answer in SECTIONS[title]:
+        with warnings.catch_warnings(), no_longer_than(MAX_S, call):
+            warnings.simplefilter("ignore")
+            try:
+                status = main(shlex.split(filled(filled(call, places), places)))
+            except SystemExit as end:
+                status = end.code
+        printed = capfd.readouterr()
+        text = re.sub(r"[\s│|]+", " ", printed.err + printed.out)
+        is_box = "╭" in text or "-----" in text
+        is_line = printed.err.startswith("error: ") and printed.err.count("\n") == 1
+        new = snapshot(places) - before
+        if status != 2 or not (is_box or is_line) or "Traceback" in text or filled(answer, places) not in text or new:
+            faults.append((call, answer, status, sorted(new), text))
+    assert not faults, "\n".join(map(str, faults))
+
+
+@pytest.mark.slow
+def test_odd_calls_that_are_valid_are_accepted(places, capfd, monkeypatch):
+    """The training is left before its first episode."""
+
+    def left(run):
+        run.trainer.close()
+        raise UserError("far enough")
+
+    monkeypatch.setattr(running._TrainingLoop, "train", left)
+    monkeypatch.chdir(places["RUNS"].parent)
+    faults = []
+    for call in ODD:
+        status = main(shlex.split(filled(filled(call, places), places)))
+        shutil.rmtree(places["OUT"], ignore_errors=True)
+        last = (capfd.readouterr().err.strip().splitlines() or [""])[-1]
+        if (status, last) != (2, "error: far enough") and status != 0:
+            faults.append((call, status, last))
+    assert not faults, "\n".join(map(str, faults))
 
 
 def rows(*, warned: bool):
