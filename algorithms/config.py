@@ -189,8 +189,9 @@ class TrainConfig(Checked):
     """Number of updates between evaluations on held-out tasks. 0: only before the first and after the last update."""
     eval_on_start: Advanced[bool] = True
     """Evaluation before the first update. Its results are equal for all runs with the same initial weights."""
-    eval_num_samples: Count = 64
-    """Number of episodes per evaluation and decoding mode (sampled, greedy)."""
+    eval_num_samples: Count | None = None
+    """Number of episodes per evaluation and decoding mode (sampled, greedy). None: 64, or 8 if a model has more than
+    50 million weights."""
     eval_max_turns: Advanced[Count | None] = None
     """Joint turns after which an evaluation episode is truncated. None: the environment's limit, or 1,000
     if it has no limit."""

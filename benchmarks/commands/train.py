@@ -136,6 +136,7 @@ def print_plan(
 
     with suppress(NoRoom):  # the memory plan contains this error
         experiment.check()
+    experiment = experiment.resolved()
     plan = examined(experiment, num_ranks=group.size)
     lines = [f"# memory plan: {plan['verdict']}"]
     for device in plan["devices"]:
@@ -144,7 +145,8 @@ def print_plan(
     left_out = {"config", "dry_run", "env", "env_kwargs", "settings", *nested_classes(TrainArguments)}
     own = {name: value for name, value in filled(arguments).items() if name not in left_out}
     first = {"algorithm": experiment.algorithm, "env": experiment.env}  # the id with its version
-    settings = replace(arguments.settings, credited_reward=experiment.resolved().config.credited_reward)
+    resolved = {name: getattr(experiment.config, name) for name in ("credited_reward", "eval_num_samples")}
+    settings = replace(arguments.settings, **resolved)
     tables = dict(zip(PARTS, map(filled, (settings, arguments.model, arguments.network)), strict=True))
     tables["env_kwargs"] = {**given.env_kwargs, **keyword_arguments(arguments.env_kwargs)}
     lines.append(toml({**first, **own, **filled(arguments.logging), **tables}))

@@ -294,9 +294,10 @@ def _job(suite: Suite, environment: EnvironmentEntry, algorithm: AlgorithmEntry,
     kwargs = dict(environment.kwargs)
     config_class = _config_class(algorithm.algorithm)
     settings = {**suite.config, **environment.config, **algorithm.config, **algorithm.config_in.get(name, {})}
+    settings.setdefault("eval_num_samples", 64)  # also with large models, because the results are compared
     if suite.scale < 1:
         budget = replace(budget, amount=max(1, round(budget.amount * suite.scale**2)))
-        settings["eval_num_samples"] = max(2, round(settings.get("eval_num_samples", 64) * suite.scale))
+        settings["eval_num_samples"] = max(2, round(settings["eval_num_samples"] * suite.scale))
         model["max_new_tokens"] = max(16, round(model.get("max_new_tokens", MAX_NEW_TOKENS) * suite.scale))
         if kwargs.pop("data", None) is not None:
             kwargs["data"] = "builtin"

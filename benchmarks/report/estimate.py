@@ -88,7 +88,7 @@ def _hours(job: Job) -> str:
     num_turns = 0 if job.is_prompted else job.budget.amount
     batch = config.rollout_buffer_size
     evaluated = 4 if not job.is_prompted else 2  # sampled and greedy, before and after training
-    steps = num_turns / batch + evaluated * math.ceil(config.eval_num_samples / 64)
+    steps = num_turns / batch + evaluated * math.ceil((config.eval_num_samples or 64) / 64)
     decoding = steps * num_agents * num_rounds * length * weights * BYTES_PER_WEIGHT / GPU_BYTES_PER_S
     learning = num_turns * num_agents * 2 * length * OPS_PER_TOKEN * weights / GPU_FLOPS
     return f"{(decoding + learning) / 3600:.2f}"

@@ -1,10 +1,11 @@
 """A file of settings says what the command line would, and the command line goes before it."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
-from collm.algorithms.config import MAACConfig
+from collm.algorithms.config import MAACConfig, ReinforceConfig
 from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.benchmarks.cli import main
 from collm.benchmarks.commands import train
@@ -82,6 +83,17 @@ def test_a_dry_run_prints_a_file_that_starts_the_same_run(tmp_path, started, cap
     with pytest.raises(SystemExit, match="2"):
         main(["train", "--config", "run.toml", "--dry-run"])
     assert "# memory plan: the training needs" in capsys.readouterr().out
+
+
+def test_large_models_are_evaluated_on_fewer_episodes_by_default_and_the_work_is_said(monkeypatch):
+    config = ReinforceConfig
+    made = Experiment(algorithm="magrpo", config=config(), env="collm/MiniBuild-v0", env_kwargs={"max_turns": 2})
+    assert made.resolved().config.eval_num_samples == 64 and made.resolved().notices() == []
+    monkeypatch.setattr("collm.algorithms.runs.assembly.experiment.LARGE", 1000)
+    assert made.resolved().config.eval_num_samples == 8
+    (line,) = made.resolved().notices()
+    assert "2 x 8 episodes" in line and "32 episodes" in line and "4 replies of 8 tokens" in line
+    assert replace(made, config=config(eval_num_samples=5)).resolved().config.eval_num_samples == 5
 
 
 def test_code_that_a_file_names_runs_where_the_command_line_names_it_too(tmp_path, started, capsys):

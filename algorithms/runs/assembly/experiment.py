@@ -19,15 +19,16 @@ from pettingzoo import ParallelEnv
 from ...._errors import UserError
 from ...._settings import settings_of, sorted_out
 from ....agents.chat_template import DATE
-from ....agents.config import CHAT, TINY, ModelConfig
+from ....agents.config import CHAT, MAX_NEW_TOKENS, TINY, ModelConfig
 from ....agents.core import Policy, TrainablePolicy
 from ....agents.language.reward_model import RewardModel
-from ....agents.loading import chat_encoders, chat_lines, start_lines, where_of
+from ....agents.loading import chat_encoders, chat_lines, named_policy, start_lines, where_of
 from ....agents.numeric.config import NetworkConfig
 from ....agents.registry import PolicySpec, register_policy, registered_policy
 from ....envs.core import TextParallelEnv, declared_interests
 from ....envs.players import HELD_OUT, PLAYERS, partners_of
 from ....envs.registration.registry import EnvSpec, make, registry, spec, versioned, with_explanation
+from ....envs.registration.turn_limit import declared_turn_limit
 from ....envs.vectors.processes import ProcessVector
 from ....envs.vectors.vector import SyncVector, VectorEnv
 from ....envs.views.privileged import wrapped_env
@@ -40,7 +41,7 @@ from ...learning.preferences import ModelRewards
 from ...learning.rewards import RewardProcessor
 from ...learning.trainer import Trainer
 from ...memory.devices import capacity
-from ...memory.fitting import TrainingSize, canonical, check_fit, check_host
+from ...memory.fitting import TrainingSize, canonical, check_fit, check_host, shape_of
 from ...registry import AlgorithmSpec, algorithm_spec, register_algorithm
 from ...rollout.collector import RolloutCollector
 from ...rollout.ray_worker import RayWorker
@@ -54,6 +55,9 @@ from .without_effect import Setup, settings_without_effect
 Kind = TypeVar("Kind", TrainConfig, ModelConfig, NetworkConfig)
 
 MAX_DEFAULT_ENVS = 64
+UNDO_SHARE = 1 / 6  # largest share of host memory for a copy of the state before an update
+EVAL_EPISODES, LARGE_EVAL_EPISODES = 64, 8  # defaults of `eval_num_samples` for small and large models
+LARGE = 50_000_000  # number of weights of a large model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -139,17 +143,35 @@ class Experiment:
         self._checked()
 
     def resolved(self) -> Experiment:
-        """Return the experiment with `credited_reward` set for the interests of the environment."""
-        if self.config.credited_reward is not None:
-            return self
-        with closing(self.make_env()) as env:
-            return replace(self, config=self.make_algorithm().resolved(declared_interests(env)).config)
+        """Return the experiment with defaults set that depend on the environment and on the size of the models."""
+        config = self.config
+        if config.credited_reward is None:
+            with closing(self.make_env()) as env:
+                config = self.make_algorithm().resolved(declared_interests(env)).config
+        if config.eval_num_samples is None:
+            config = replace(config, eval_num_samples=LARGE_EVAL_EPISODES if self._is_large else EVAL_EPISODES)
+        return replace(self, config=config)
 
-    def notices(self, named: Collection[str] = ()) -> list[str]:
-        """Return lines about settings without effect (see `settings_without_effect`), and about adapters."""
+    @property
+    def _is_large(self) -> bool:
+        names = [name for name in self.team_model.model.split(",") if named_policy(name) is None]
+        return max((shape_of(name).num_weights for name in names), default=0) > LARGE
+
+    def notices(self) -> list[str]:
+        """Return lines about settings without effect, models that are adapters, and the size of rollouts."""
         with closing(self.make_env()) as env:
             setup = Setup(self.make_algorithm(), self.model, self.network, env, self.num_envs)
-            return settings_without_effect(setup, named) + (start_lines(self.team_model) if writes_text(env) else [])
+            lines = start_lines(self.team_model) if writes_text(env) else []
+            if writes_text(env) and self._is_large:
+                config, length = self.config, self.team_model.max_new_tokens or MAX_NEW_TOKENS
+                num_replies = len(env.possible_agents) * (declared_turn_limit(env) or 1)
+                lines.append(
+                    f"evaluation before update 1: 2 x {config.eval_num_samples} episodes, sampled and greedy "
+                    f"(eval_on_start={config.eval_on_start}); each update: {config.rollout_buffer_size} episodes; each "
+                    f"episode: at most {num_replies} replies of {length} tokens. To play less: --no-eval-on-start, or "
+                    "smaller --eval-num-samples, --rollout-buffer-size, --max-new-tokens"
+                )
+            return settings_without_effect(setup) + lines
 
     def task(self) -> TrainingSize:
         with closing(self.make_env()) as env:
@@ -230,6 +252,7 @@ class Experiment:
             reward_processor=reward_processor,
             worker=worker,
         )
+        trainer.undo_bytes = int(UNDO_SHARE * _room("cpu"))
         if start is not None:
             start.give_critics(trainer.unique_critics)
         return trainer
