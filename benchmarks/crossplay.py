@@ -12,7 +12,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from pettingzoo import ParallelEnv
 
-from ..algorithms.rollout.collector import RolloutCollector
+from .._progress import phase
 from ..algorithms.rollout.intervals import Floats, Interval, bootstrap_indices, percentile_interval
 from ..algorithms.runs.api import Run
 from ..envs.core import declared_interests
@@ -89,7 +88,6 @@ def cross_play(
     partners: Sequence[str] = (),
     seats: Sequence[str] = (),
     on_pair: Callable[[str, str, float], None],
-    on_progress: Callable[[str, RolloutCollector], None] = lambda pair, collector: None,
 ) -> CrossPlay:
     """Evaluate one agent of each run with the other agents of each run and with scripted partners, on held-out tasks.
 
@@ -99,7 +97,6 @@ def cross_play(
         seats: agents that come from the first run of a pair, one at a time. Empty: the first agent if the interests are
             common, else all agents.
         on_pair: callback after each pair: name of the agent's run, name of its partners, mean return.
-        on_progress: callback before each decision: name of the pair, collector.
 
     Raises:
         UserError: if there are fewer than two runs, different environments, or unknown scripted players or seats.
@@ -125,15 +122,15 @@ def cross_play(
         name = names[row] if len(seats) == 1 else f"{names[row]} as {seat}"
         for column, other in enumerate(runs):
             mixed = replace(run, policies={**other.policies, seat: run.policies[seat]})
-            progress = partial(on_progress, f"{name} with {names[column]}")
-            result = mixed.evaluate(num_episodes, greedy=greedy, on_progress=progress)
+            with phase(f"{name} with {names[column]}"):
+                result = mixed.evaluate(num_episodes, greedy=greedy)
             own = result.agent_returns  # empty if the interests are common
             payoffs[place, row, column] = [own.get(agent, result.team_return).value for agent in agents]
             on_pair(name, names[column], own.get(seat, result.team_return).value)
         for column, partner in enumerate(partners):
             others = {agent: partner for agent in agents if agent != seat}
-            progress = partial(on_progress, f"{name} with {partner}")
-            result = run.evaluate(num_episodes, greedy=greedy, partners=others, on_progress=progress)
+            with phase(f"{name} with {partner}"):
+                result = run.evaluate(num_episodes, greedy=greedy, partners=others)
             scripted[place, row, column] = result.team_return.value  # partners are not in the team
             on_pair(name, partner, scripted[place, row, column])
     starts = [run.experiment.model.model for run in runs]

@@ -23,6 +23,7 @@ from transformers import PreTrainedModel
 from transformers.cache_utils import DynamicCache
 
 from ..._errors import UserError
+from ..._progress import advance, expect, phase
 from ..batching import sent
 from .adapters import AdapterBank, active_adapter, check_adapter
 from .base import base_of, computing_type, hidden_states_of, next_logits, window_of
@@ -114,7 +115,8 @@ class Decoder:
         is_long = len(prompts) >= PACKED_ROWS and max(prompt.max_new_tokens for prompt in prompts) >= PACKED_STEPS
         # With fixed shapes, weights are always packed, so that samples do not depend on the number of prompts.
         packing = packed_weights(self._base) if is_long or self._engine.num_fixed else nullcontext()
-        with torch.inference_mode(), self._evaluation(), self._engine.casting(), packing:
+        with torch.inference_mode(), self._evaluation(), self._engine.casting(), packing, phase("decode", "tokens"):
+            expect(sum(prompt.max_new_tokens for prompt in prompts))
             if reason is None and is_mixed and AdapterBank.serves(self._model):
                 with self._all_adapters(adapters):
                     self._scheduler.run(claims, sampling, recorder, self._value_head)
@@ -209,6 +211,7 @@ class Decoder:
                 drawn = draw(logits, sampling, own_noise)
                 tokens = drawn.tokens.cpu().numpy()
                 recorder.record(np.where(is_open, owners, -1), tokens, drawn)
+                advance(int(is_open.sum()))
                 is_open &= ~self._is_stop[tokens] & (step + 1 < limits)
                 if not is_open.any():
                     break

@@ -11,6 +11,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from ..._errors import UserError
+from ..._progress import advance, expect, phase
 from ..batching import padded, sent
 from .adapters import AdapterBank
 from .base import CastWeights, backbone_of, computing_type
@@ -108,12 +109,14 @@ class Engine:
                 fresh.append(seat)
             else:
                 copies.append((leader.row, seat))
-        for batch in self._batches(fresh):
-            self._select(batch)
-            self._begin(batch)
-        for batch in self._batches(grown):
-            self._select(batch)
-            self._extend(batch)
+        with phase("read prompts", "batches", is_apart=True):
+            works = [*((self._begin, batch) for batch in self._batches(fresh))]
+            works += [(self._extend, batch) for batch in self._batches(grown)]
+            expect(len(works))
+            for work, batch in works:
+                self._select(batch)
+                work(batch)
+                advance()
         if copies:
             targets, sources = np.array([(seat.row, row) for row, seat in copies]).T
             self.move(Moves(targets, sources, max(len(seat.claim.prompt.ids) - 1 for _, seat in copies)))

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ..._progress import advance, expect
 from ..batching import sent
 from .base import hidden_states_of
 from .engine import Engine
@@ -116,7 +117,9 @@ class Scheduler:
                 active = slice(0, table.num_active)
                 done = np.flatnonzero(has_stopped[table.owner[active]] | (table.column[active] == table.end[active]))
                 has_changed = len(done) > 0
+                advance(table.num_active, f"{table.num_active - len(done) + len(queue)} replies unfinished")
                 if has_changed:
+                    expect(int((table.column[done] - table.end[done]).sum()))  # tokens that are not sampled
                     table.retire(done.tolist())
                     engine.move(table.take_moves())
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, field
 
+from ..._progress import advance, expect
 from ..decoding.samples import Prompt
 from ..decoding.sampling import seed_of
 from .client import NotFound, ServedSample, ServerError, ServerLost, VLLMClient
@@ -63,6 +64,7 @@ class Replicas:
         waiting = deque(range(len(prompts)))
         num_stale = [0] * len(prompts)
         under_way: dict[Future[ServedSample | None], tuple[int, Replica]] = {}
+        expect(len(prompts))
         with ThreadPoolExecutor(min(NUM_CONNECTIONS * len(self.all), len(prompts))) as pool:
             try:
                 while len(answers) < len(prompts):
@@ -86,6 +88,7 @@ class Replicas:
                             reason = f"the server at {replica.client.url} used other weights than this run sent"
                         if answer is not None:
                             answers[number] = answer
+                            advance()
                             continue
                         num_stale[number] += 1
                         if num_stale[number] == MAX_STALE:

@@ -25,6 +25,7 @@ from peft import PeftModel
 from torch import nn
 from transformers import PreTrainedModel
 
+from ..._progress import phase
 from ..batching import default_max_tokens, micro_batches
 from ..core import NO_TOKENS, Processes
 from ..decoding.adapters import active_adapter, check_adapter, save_adapter
@@ -121,7 +122,8 @@ class VLLMServer:
             sample = replica.client.complete(name, prompt, sampling, self._stop_ids)
             return sample if sample.versions == {self._version} else None
 
-        served = self._replicas.ask(prompts, ask)
+        with phase("decode", "replies"):
+            served = self._replicas.ask(prompts, ask)
         if self._serving.keeps_logprobs and not sampling.greedy:
             self._check_mode(served, sampling)
         if self._shards is not None:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ..._errors import UserError
+from ..._progress import advance, expect
 from ...agents.batching import micro_batches, sent
 from ...agents.core import Critic, CriticInput, FittedCritic, HeadCritic
 from ...agents.numeric.moments import RunningMoments
@@ -75,9 +76,12 @@ class CriticLearner(Learner):
     def _outputs(self, inputs: Sequence[CriticInput]) -> Tensor:
         """Return the critic's outputs [N] for all inputs, flat, in normalized units, in host memory."""
         found: dict[int, Tensor] = {}
-        for batch, _ in self._passes(inputs):
+        passes = self._passes(inputs)
+        expect(len(passes))
+        for batch, _ in passes:
             values = self._values([inputs[i] for i in batch])
             found |= dict(zip(batch, torch.split(values, [_num_values(inputs[i]) for i in batch]), strict=True))
+            advance()
         found = current().union(found)
         outputs = torch.cat([found[i] for i in range(len(inputs))]).view(-1, *self._shape).float().cpu()
         if not outputs.isfinite().all():
@@ -129,6 +133,7 @@ class CriticLearner(Learner):
             return dict
         drawn = [torch.randperm(len(memory), generator=self.generator) for _ in range(self.config.critic_steps)]
         chosen = [order[: self.config.critic_batch_size].tolist() for order in drawn]
+        expect(sum(len(self._passes([memory[i].input for i in numbers])) for numbers in chosen))
         return partial(self._update, self.optimizer, memory, chosen)
 
     def _update(
@@ -171,6 +176,7 @@ class CriticLearner(Learner):
             loss = value_loss(values.flatten(), aims, num_values, known_flat, clip_range)
             torch.autograd.backward(optimizer.scaled(weight * loss))
             tally.add("value_loss", loss, weight)
+            advance()
         return tally
 
     def _passes(self, inputs: Sequence[CriticInput]) -> list[Pass]:

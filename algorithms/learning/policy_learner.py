@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..._progress import advance, expect
 from ...agents.batching import sent
 from ...agents.core import Completion, Evaluation, TrainablePolicy
 from ...envs.vectors.vector import VectorEnv
@@ -81,7 +82,9 @@ class PolicyLearner(Learner):
         tracks = batch.tracks
         if self.policy.reads_turns_alone and self.config.mini_batch_size is not None:
             tracks = [(turn,) for track in tracks for turn in track]
-        return partial(self._update, batch, tracks, list(self._mini_batches(len(tracks))))
+        mini_batches = list(self._mini_batches(len(tracks)))
+        expect(sum(len(self.passes(self.policy, tracks, chosen)) for chosen in mini_batches))
+        return partial(self._update, batch, tracks, mini_batches)
 
     def _update(
         self, batch: TurnBatch, tracks: Sequence[Sequence[Completion]], mini_batches: Sequence[Sequence[int]]
@@ -120,6 +123,7 @@ class PolicyLearner(Learner):
             metrics.add_maximum("logprob_error", (evaluation.logprobs.detach() - sampled).abs().max())
             metrics.add("kl_to_sampler", approximate_kl(evaluation.logprobs, sampled), len(sampled) / num_tokens)
             torch.autograd.backward(self.optimizer.scaled(weight * scale * loss))
+            advance()
         return tally
 
     def _loss(

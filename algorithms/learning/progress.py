@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -14,24 +13,6 @@ from ..config import TrainConfig
 from ..rollout.episode import Cost, Episode
 from ..rollout.requests import Rollout
 from .policy_learner import PolicyLearner
-
-
-class Timer:
-    """Stopwatch of an update; `seconds` contains the duration of each phase."""
-
-    def __init__(self) -> None:
-        self._start = self._last = time.perf_counter()
-        self.seconds: dict[str, float] = {}
-
-    def lap(self, phase: str) -> None:
-        """End a phase that began when the previous phase ended."""
-        now = time.perf_counter()
-        self.seconds[phase] = now - self._last
-        self._last = now
-
-    @property
-    def total(self) -> float:
-        return self._last - self._start
 
 
 class Progress:
@@ -46,30 +27,34 @@ class Progress:
         self.last_metrics: Mapping[str, float] = {}
 
     def advance(
-        self, rollout: Rollout, episodes: Sequence[Episode], num_extra_turns: int, timer: Timer
+        self, rollout: Rollout, episodes: Sequence[Episode], num_extra_turns: int, seconds: Mapping[str, float]
     ) -> dict[str, float]:
-        """Add an update to the counters, with the extra environment steps of joint_mode="cross"; returns metrics."""
-        metrics = {f"seconds/{phase}": seconds for phase, seconds in rollout.seconds.items()}
+        """Add an update to the counters, and return metrics.
+
+        `num_extra_turns` are the environment steps of joint_mode="cross", `seconds` the durations of the phases.
+        """
+        total, rollout_s = sum(seconds.values()), seconds["collect"] + seconds["score"]
+        metrics = {f"seconds/{phase}": duration for phase, duration in rollout.seconds.items()}
         if rollout.faults:
             metrics["skipped_episodes"] = float(len(rollout.faults))
         if self.config.max_staleness:
             metrics["staleness"] = float(np.mean([self.update - episode.version for episode in episodes]))
-            metrics["seconds/waiting"] = timer.seconds["rollout"]
+            metrics["seconds/waiting"] = rollout_s
         costs = [each.cost or Cost(each.num_turns, each.num_tokens) for each in episodes]
         num_tokens = sum(cost.num_tokens for cost in costs)
         self.update += 1
         self.num_turns += sum(cost.num_turns for cost in costs) + num_extra_turns
         self.num_tokens += num_tokens
-        self.seconds += timer.total
+        self.seconds += total
         return {
             **metrics,
-            **{f"seconds/{phase}": timer.seconds[phase] for phase in ("credit", "critics", "policies")},
+            **{f"seconds/{phase}": seconds[phase] for phase in ("credit", "critics", "policies")},
             "update": self.update,
             "environment_steps": self.num_turns,
             "sampled_tokens": self.num_tokens,
             "tokens_per_second": num_tokens / rollout.wall_s,
-            "seconds/learning": timer.total - timer.seconds["rollout"],
-            "seconds/update": timer.total,
+            "seconds/learning": total - rollout_s,
+            "seconds/update": total,
             "seconds/total": self.seconds,
         }
 

@@ -9,6 +9,7 @@ from operator import attrgetter
 import torch
 from torch import Tensor
 
+from ..._progress import advance, expect
 from ...agents.core import Completion, Evaluation, TrainablePolicy
 from ..distribution.group import current
 from ..rollout.episode import Episode
@@ -57,9 +58,12 @@ def _evaluated(
 ) -> list[Tensor]:
     """Evaluate tracks with a policy; returns the tensor [..., K] that `read` selects for each track of K tokens."""
     found: dict[int, Tensor] = {}
-    for batch, _ in learner.passes(policy, tracks, range(len(tracks))):
+    passes = learner.passes(policy, tracks, range(len(tracks)))
+    expect(len(passes))
+    for batch, _ in passes:
         numbers = read(policy.evaluate([tracks[i] for i in batch]))
         lengths = [sum(len(turn.logprobs) for turn in tracks[i]) for i in batch]
         found |= dict(zip(batch, torch.split(numbers, lengths, dim=-1), strict=True))
+        advance()
     found = current().union(found)
     return [found[i] for i in range(len(tracks))]

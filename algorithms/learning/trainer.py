@@ -8,14 +8,16 @@ from functools import partial
 from typing import Any
 
 import torch
+from torch import Tensor
 
+from ..._progress import phase
 from ...agents.core import TrainablePolicy
 from ..algorithm import Algorithm, check_warmup_budget
 from ..distribution.group import current
 from ..rollout.collector import RolloutCollector
 from ..rollout.episode import Episode
 from ..rollout.side_by_side import ModelTask
-from ..rollout.sources import RolloutWorker, make_source
+from ..rollout.sources import LocalSource, RolloutWorker, make_source
 from ..rollout.summary import episode_metrics
 from .credit import Credit, assign_credit, critic_metrics
 from .critic_learner import CriticLearner
@@ -23,10 +25,11 @@ from .learners import distinct, make_learners, policy_weights
 from .offloading import WeightOffloader
 from .optimizer import Learner, means
 from .policy_learner import max_joint_turns, policy_batch
-from .progress import Progress, Timer, add_error_details
+from .progress import Progress, add_error_details
 from .rewards import Rewarder, RewardProcessor, Rewards
 from .scoring import add_missing_logprobs, reference_logprobs
 
+PASSES = "micro-batches"  # units of the phases of an update
 Recorder = Callable[[int, Sequence[Episode], Mapping[str, Credit]], None]  # stores the episodes of an update
 
 
@@ -45,6 +48,8 @@ class Trainer:
     Attributes:
         learners: learner of each agent's policy; agents that share a policy share the learner.
         credits: credit of each agent's turns in the last update.
+        undo_bytes: largest size in host memory of a copy of the state before an update.
+        can_save: False while an update has changed the state, and there is no copy of the state before the update.
 
     Raises:
         ValueError: if no policy can learn, a learning rate is given for an unknown agent, or the worker is missing.
@@ -80,6 +85,9 @@ class Trainer:
             self.offloader.only(self.unique_learners)
         self.progress = Progress(self.config)
         self.credits: Mapping[str, Credit] = {}
+        self.undo_bytes = 2**30
+        self.can_save = True
+        self._state_before: dict[str, Any] | None = None
 
     def step(self, record: Recorder | None = None) -> tuple[list[Episode], dict[str, float]]:
         """Run one training update; returns its episodes and metrics.
@@ -92,16 +100,20 @@ class Trainer:
             EnvironmentFault: if the environment raises an error or violates its API; contains episode and update.
             Divergence: if a number is not finite; contains agent and update. Only earlier optimizer steps are kept.
         """
-        update, timer = self.progress.update, Timer()
-        with self.progress.errors_annotated(self.learners, updates_ahead=1):
+        update = self.progress.update
+        annotated = self.progress.errors_annotated(self.learners, updates_ahead=1)
+        with annotated, phase(f"update {update + 1}"), phase("collect") as work:
             # 1. Roll out. Completions of servers without log-probabilities are evaluated with the current weights.
+            self._state_before = _copied(self.state_dict()) if self._can_undo() else None
             rollout = self.source.next(update)
+            self.can_save = self._state_before is not None
+            work.begin("score", PASSES)
             episodes = add_missing_logprobs(self.unique_learners, rollout.episodes)
             for learner in self.unique_learners:
                 learner.policy.rest()  # releases memory that only sampling needs
-            timer.lap("rollout")
 
             # 2. Compute rewards and assign credit. Episodes are recorded before any weight changes.
+            work.begin("credit", PASSES)
             self.credits = {}
             try:
                 for learner in self.unique_learners:
@@ -120,19 +132,17 @@ class Trainer:
                     record(update + 1, episodes, self.credits)
             interests = self.collector.vector.interests
             metrics = episode_metrics(episodes, self.config.credited_reward, interests) | critic_metrics(critic_batches)
-            if self.algorithm.advantage_limit < 1:
-                metrics["advantage_limit"] = self.algorithm.advantage_limit
-            timer.lap("credit")
 
             with add_error_details(rewards=rewarded.reward_range):
                 # 3. Update the critics. For a value head, `prepare` returns no update: the head learns in phase 4.
+                work.begin("critics", PASSES)
                 for batch in critic_batches:
                     batch.critic.start_update(update)
                 regressions = [(each.critic, each.critic.prepare(each.inputs, each.targets)) for each in critic_batches]
                 metrics |= self._run(regressions)
-                timer.lap("critics")
 
-                # 4. Update the policies, unless only the critics learn.
+                # 4. Update the policies, unless the critics still warm up.
+                work.begin("policies", PASSES)
                 is_warming_up = self.has_separate_critics and self.algorithm.warms_up(update, metrics)
                 if is_warming_up:
                     for learner in self.unique_learners:
@@ -142,13 +152,14 @@ class Trainer:
                     parts = (episodes, self.credits, references, critic_batches, max_turns, update)
                     learners = dict.fromkeys(self.learners[agent] for agent in self.credits)
                     metrics |= self._run([(each, each.prepare(policy_batch(each, *parts))) for each in learners])
-                timer.lap("policies")
 
             # 5. Count.
-            metrics |= self.progress.advance(rollout, episodes, rewarded.num_extra_turns, timer)
-            if update < self.algorithm.critic_warmup:
+            work.begin("count")
+            metrics |= self.progress.advance(rollout, episodes, rewarded.num_extra_turns, work.seconds)
+            if is_warming_up:
                 check_warmup_budget(self.config, self.progress.num_turns, self.progress.num_tokens)
         self.progress.last_metrics = metrics
+        self.can_save, self._state_before = True, None
         return episodes, dict(metrics)
 
     def _run(self, updates: Sequence[tuple[Learner, Callable[[], dict[str, float]]]]) -> dict[str, float]:
@@ -185,7 +196,12 @@ class Trainer:
             yield
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state for resuming with bit-for-bit equal results. Call it inside `whole` if ranks hold shards."""
+        """Return the state for resuming with bit-for-bit equal results. Call it inside `whole` if ranks hold shards.
+
+        In an update, this is the state before the update, if the trainer has a copy of it.
+        """
+        if self._state_before is not None:
+            return self._state_before
         return {
             **self.progress.state_dict(),
             "generator": self.generator.get_state(),
@@ -197,7 +213,14 @@ class Trainer:
             "critics": {critic.agents[0]: critic.state_dict() for critic in self.unique_critics},
         }
 
+    def _can_undo(self) -> bool:
+        """Return True if the state before an update, with AdamW's two moments, can be copied to host memory."""
+        models = [*self.unique_learners, *self.unique_critics]
+        num_bytes = sum(3 * weight.nbytes for learner in models for weight in learner.model.parameters())
+        return num_bytes <= self.undo_bytes and current().size == 1 and isinstance(self.source, LocalSource)
+
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        self.can_save, self._state_before = True, None
         self.progress.load_state_dict(state)
         self.generator.set_state(state["generator"])
         self.algorithm.load_state_dict(state["algorithm"])
@@ -207,3 +230,9 @@ class Trainer:
             learner.load_state_dict(state["learners"][learner.agents[0]])
         for critic in self.unique_critics:
             critic.load_state_dict(state["critics"][critic.agents[0]])
+
+
+def _copied(state: Any) -> Any:
+    if isinstance(state, dict):
+        return {name: _copied(value) for name, value in state.items()}
+    return state.detach().to("cpu", copy=True) if isinstance(state, Tensor) else state

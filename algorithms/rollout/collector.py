@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict, deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from ..._progress import advance, expect, phase
 from ...agents.core import Policy, Request
 from ...agents.numeric.features import Features
 from ...envs.core import Transcript, joint_reading, messages_of
@@ -57,11 +58,8 @@ class RolloutCollector:
         seconds: seconds spent in each phase since the caller last cleared this dict.
         skipped: environment faults of the episodes that the last `collect` skipped.
         version: version of the policies' weights, stored in each completion.
-        before_turn: function called before each decision; it may raise an error to stop `collect`. None: no function.
         max_turns: joint turns after which `collect` truncates an episode. None: only the environment ends episodes.
         keeps_vectors: keep vector observations and the `tokens` of their completions, which learning needs.
-        num_planned: episodes that this rank plays in the current or last `collect`; `num_ended` of them have ended.
-        num_decided: joint turns for which this rank has computed actions in the current or last `collect`.
 
     Args:
         vector: environment copies.
@@ -92,10 +90,8 @@ class RolloutCollector:
         self.seconds: dict[str, float] = defaultdict(float)
         self.skipped: list[EnvironmentFault] = []
         self._number = {agent: i for i, agent in enumerate(vector.possible_agents)}
-        self.before_turn: Callable[[], None] | None = None
         self.max_turns: int | None = None
         self.keeps_vectors = True
-        self.num_planned = self.num_ended = self.num_decided = 0
         self.next_index = 0
         self.version = 0
         self._frozen_state: dict[str, Any] | None = None  # state before the current or interrupted call
@@ -128,9 +124,10 @@ class RolloutCollector:
         stepping: set[int] = set()  # copies whose reset or step is still running
         played = Played([], set(), [])
         self.skipped = played.skipped
-        self.num_planned, self.num_ended, self.num_decided = len(indexed_plans), 0, 0
+        limit = self.vector.turn_limit or 0
         last = time.perf_counter()
-        with self._faults_numbered(running):
+        with self._faults_numbered(running), phase("play", "joint turns"):
+            expect(len(indexed_plans) * limit)
             while waiting or running:
                 start = time.perf_counter()
                 # 1. Start waiting episodes in free copies.
@@ -147,7 +144,7 @@ class RolloutCollector:
                     played.done.append(self._finished(play))
                     del running[play.place]
                     free.append(play.place)
-                    self.num_ended += 1
+                    expect(play.num_turns - limit if limit else 0)
                 # 3. Skip episodes whose worker process was lost twice, because it died or did not respond.
                 for place, fault in self.vector.lost().items():
                     stepping.discard(place)
@@ -164,6 +161,7 @@ class RolloutCollector:
                 ready = [play for place, play in running.items() if place not in stepping]
                 is_due = not stepping or now - last >= self._wait_s(len(ready), len(running))
                 if ready and is_due and not (waiting and free):
+                    advance(len(ready), f"{len(played.done)} of {len(indexed_plans)} episodes ended")
                     actions = self._decide(ready, greedy)
                     last = time.perf_counter()
                     self._decision_s = last - now
@@ -190,11 +188,13 @@ class RolloutCollector:
         """Play joint turns as `collect_turns` does, in this process and without the other ranks."""
         running = self._unfinished
         segments: list[Episode] = []
-        with self._faults_numbered(running):
+        with self._faults_numbered(running), phase("play", "joint turns"):
+            expect(num_turns * self.vector.num_envs)
             for place in range(self.vector.num_envs):
                 if place not in running:
                     self._start(place, next(plans))
             for _ in range(num_turns):
+                advance(len(running))
                 actions = self._decide(list(running.values()), greedy=False)
                 start = time.perf_counter()
                 results = self.vector.step(actions)
@@ -255,8 +255,6 @@ class RolloutCollector:
 
     def _decide(self, plays: Sequence[Play], greedy: bool) -> dict[int, dict[str, Any]]:
         """Return the next joint action of each running episode; keys: environment copies. Calls each model once."""
-        if self.before_turn is not None:
-            self.before_turn()
         start = time.perf_counter()
         batches: dict[object, list[tuple[Policy, Request, Play]]] = defaultdict(list)
         for play in plays:
@@ -281,7 +279,6 @@ class RolloutCollector:
                     completion = replace(completion, version=self.version)
                 play.decided[request.agent] = completion
         self.seconds["decoding"] += time.perf_counter() - start
-        self.num_decided += len(plays)
         return {play.place: {agent: each.action for agent, each in play.decided.items()} for play in plays}
 
     def _record_reset(self, play: Play, observations: dict[str, Any], infos: Mapping[str, Any]) -> None:

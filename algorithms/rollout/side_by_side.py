@@ -7,6 +7,7 @@ import os
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextvars import copy_context
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -89,7 +90,7 @@ class SideBySide:
         begun: list[Future[None]] = []
         try:
             for numbers in by_workplace.values():
-                begun.append(pool.submit(work_in_thread, numbers))
+                begun.append(pool.submit(copy_context().run, work_in_thread, numbers))  # with the current phase
             work(here)
             wait(begun)
         except BaseException:

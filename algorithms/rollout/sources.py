@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from ..._progress import Phase, advance, observing
 from ...agents.core import TrainablePolicy
 from ..config import TrainConfig
 from ..distribution.group import current
@@ -55,7 +56,6 @@ class LocalWorker(RolloutWorker):
     def __init__(self, collector: RolloutCollector):
         self.collector = collector
         self._is_closed = threading.Event()
-        collector.before_turn = self._check
         self._version: int | None = None
 
     def play(self, request: RolloutRequest, weights: Weights) -> Rollout:
@@ -69,10 +69,12 @@ class LocalWorker(RolloutWorker):
         collector.seconds.clear()
         collector.version = request.version
         if request.num_turns is None:
-            episodes = merged([collector.play(request.indexed_plans(), len(request.plans))], len(request.plans))
-            faults, state = collector.skipped, None
+            with observing(self._check):
+                played = collector.play(request.indexed_plans(), len(request.plans))
+            episodes, faults, state = merged([played], len(request.plans)), collector.skipped, None
         else:
-            episodes, faults = collector.play_turns(request.num_turns, iter(request.plans)), []
+            with observing(self._check):
+                episodes, faults = collector.play_turns(request.num_turns, iter(request.plans)), []
             state = collector.state_dict()
         return Rollout(episodes, faults, dict(collector.seconds), time.perf_counter() - start, state)
 
@@ -82,7 +84,7 @@ class LocalWorker(RolloutWorker):
     def close(self) -> None:
         self._is_closed.set()
 
-    def _check(self) -> None:
+    def _check(self, work: Phase) -> None:
         if self._is_closed.is_set():
             raise WorkerClosedError
 
@@ -150,7 +152,7 @@ class AsyncSource(RolloutSource):
         worker: rollout worker; None on ranks other than 0.
         weights: function that returns a copy of the current weights.
         config: settings; `max_staleness` and `num_updates` limit how far ahead requests are submitted.
-        collector: the trainer's collector, which counts episodes and checks for stop signals.
+        collector: the trainer's collector, which counts episodes.
     """
 
     def __init__(
@@ -197,8 +199,7 @@ class AsyncSource(RolloutSource):
             self._work.put((submitted, weights))
         submitted = self._submitted[update]
         while not wait([submitted.rollout], CHECK_S).done:
-            if self.collector.before_turn is not None:
-                self.collector.before_turn()
+            advance(0)
         rollout = submitted.rollout.result()
         del self._submitted[update]
         self._state = rollout.state

@@ -99,7 +99,6 @@ class Run:
         split: str = "test",
         seeds: Sequence[int] | None = None,
         eval_max_turns: int | None = None,
-        on_progress: Callable[[RolloutCollector], None] | None = None,
         **env_kwargs: Any,
     ) -> EvaluationResult:
         """Evaluate the team on held-out tasks.
@@ -110,7 +109,6 @@ class Run:
             split: split of the environment's tasks, if the environment has splits.
             seeds: seeds of the tasks, instead of `num_episodes`.
             eval_max_turns: joint turns after which an episode is truncated. None: the run's setting.
-            on_progress: called before each decision with the collector, which counts the episodes that have ended.
             env_kwargs: environment arguments that differ from training.
         """
         if seeds is None:
@@ -125,10 +123,7 @@ class Run:
             torch_threads(experiment.model, None),
             failures_kept(self.directory, experiment.env, split),
         ):
-            collector = RolloutCollector(vector, self.policies)
-            if on_progress is not None:
-                collector.before_turn = partial(on_progress, collector)
-            return evaluate_on(collector, seeds, greedy=greedy, max_turns=limit)
+            return evaluate_on(RolloutCollector(vector, self.policies), seeds, greedy=greedy, max_turns=limit)
 
 
 @joined()
@@ -250,8 +245,9 @@ def train_experiment(
     with (
         torch_threads(experiment.model, threads),
         TrainingDisplay(title, experiment.config.num_updates, screen) as display,
-        StopSignals() as stop,
+        StopSignals(is_shown=display.live is not None) as stop,
     ):
+        display.stop = stop
         trainer = run_prepared(
             experiment,
             directory,

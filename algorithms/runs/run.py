@@ -14,6 +14,7 @@ from typing import Any
 
 from ..._json import explained_content
 from ..._ownership import sync
+from ..._progress import Phase, observing, phase
 from ...agents.core import SMALL_LEARNING_RATE, Policy
 from ...envs.registration.turn_limit import watched_turns
 from ...envs.views.game_tree import GameTree
@@ -25,7 +26,7 @@ from ..learning.rewards import RewardProcessor
 from ..learning.trainer import Trainer
 from ..rollout.collector import RolloutCollector
 from ..rollout.episode import Episode
-from .assembly.experiment import MAX_DEFAULT_ENVS, Experiment
+from .assembly.experiment import EVAL_EPISODES, MAX_DEFAULT_ENVS, Experiment
 from .assembly.trainers import CriticSource
 from .assembly.trust import run_command
 from .checkpoint import (
@@ -46,7 +47,7 @@ from .exploitability import exploitability, game_tree
 from .files import JsonLines, cut_lines, explained, only_one, read_config, read_lines, tentative, write_config
 from .folder import PICTURES, changes, check_is_free, clear, prepare_directory
 from .loggers import Callback, LogConfig, Logger, make_loggers
-from .loggers.callbacks import JumpWatch, Notice, SilenceWatch, as_callback
+from .loggers.callbacks import LearningWatch, Notice, as_callback
 from .records import episode_records, failures_kept, keep_failure
 from .stopping import StopAsked, Stopped, StopSignals
 
@@ -119,8 +120,9 @@ def run_prepared(
         log: services that metrics are sent to, in addition to `metrics.jsonl`.
         named: names of settings that the user wrote, for notices about settings without effect.
         on_notice: function that is called with notices about resuming, unusual settings, and runs that cannot learn.
-        stop: signals that stop the run with a checkpoint of the last complete update. A rollout or evaluation stops
-            before its next turn, and is repeated on resume. If learning has begun, the update is completed first.
+        stop: signals that stop the run after the current decoding step or micro-batch, with a checkpoint of the last
+            complete update. The interrupted evaluation or update is repeated on resume. With several ranks, with
+            `max_staleness`, and if the learning models are too large for a copy, learning is completed first.
         policies: see `Experiment.make_trainer`, also for `critics` and `reward_processor`.
         loggers: callbacks, or objects with `log` and `close`, called on rank 0.
 
@@ -150,8 +152,8 @@ def run_prepared(
         lines = [*named_starts(experiment), *default_rates(trainer), *high_rates(trainer), *long_warmup(trainer)]
         for line in lines if group.is_writer else ():
             on_notice(line)
-        num_envs = min(experiment.config.eval_num_samples, MAX_DEFAULT_ENVS)
-        vector = experiment.make_vector("test", num_envs, has_shares=True)
+        num_held_out = experiment.config.eval_num_samples or EVAL_EPISODES
+        vector = experiment.make_vector("test", min(num_held_out, MAX_DEFAULT_ENVS), has_shares=True)
         stack.callback(vector.close)
         held_out = RolloutCollector(vector, trainer.collector.policies)
         # 3. Reset the folder to the checkpoint, or to an empty run.
@@ -163,7 +165,7 @@ def run_prepared(
             num_lines = group.by_writer(lambda: _rewind(experiment, directory, checkpoint, on_notice))
         # 4. Train and save. The evaluation after the checkpoint's update may have been interrupted.
         evaluated = None if checkpoint is None else group.by_writer(lambda: last_evaluated(directory))
-        run = _TrainingLoop(experiment, directory, trainer, held_out, stop, evaluated)
+        run = _TrainingLoop(experiment, directory, trainer, held_out, num_held_out, stop, evaluated)
         if group.is_writer:
             sinks = () if log is None else log.log
             made = make_loggers(directory, sinks, experiment.to_json(), update=trainer.progress.update)
@@ -171,8 +173,8 @@ def run_prepared(
             config = experiment.config
             # Logged returns are sums of environment rewards. A reward model or processor changes the learned rewards.
             learns_returns = config.reward_model is None and reward_processor is None
-            silence = [SilenceWatch(on_notice, trainer.config.credited_reward)] if learns_returns else []
-            run.callbacks = [*made, *silence, JumpWatch(on_notice), *map(as_callback, loggers)]
+            watch = LearningWatch(on_notice, trainer.config.credited_reward, learns_returns=learns_returns)
+            run.callbacks = [*made, watch, *map(as_callback, loggers)]
             run.on_notice = on_notice
             for callback in run.callbacks:
                 stack.callback(callback.close)
@@ -183,7 +185,8 @@ def run_prepared(
                     f"truncate it after {limit:,} turns (--eval-max-turns), but training does not; for Gymnasium "
                     "environments set --env-kwargs max_episode_steps=…"
                 )
-        run.train()
+        with observing(run.observe):
+            run.train()
         with trainer.whole():
             group.by_writer(lambda: save_models(directory, trainer))
         return trainer
@@ -195,6 +198,7 @@ class _TrainingLoop:
     directory: Path
     trainer: Trainer
     held_out: RolloutCollector
+    num_held_out: int  # episodes per evaluation and decoding mode
     stop: StopSignals | None
     evaluated: int | None  # Update of the last evaluation. None: no evaluation yet.
     # Records (file names as keys) and callbacks are empty on ranks other than 0.
@@ -218,7 +222,6 @@ class _TrainingLoop:
 
     def train(self) -> None:
         trainer = self.trainer
-        trainer.collector.before_turn = self._check
         try:
             if self._evaluate_if_due() and is_over(trainer):  # the last evaluation was interrupted
                 self._save()
@@ -230,12 +233,21 @@ class _TrainingLoop:
                 self._evaluate_if_due()
                 self._save_if_due()
         except StopAsked as asked:
-            if self._saved != trainer.progress.update:
+            self.stop, update = None, trainer.progress.update
+            is_new = update == 0 and self.config.eval_on_start and self.evaluated is None  # there is nothing to save
+            if self._saved != update and not is_new:
+                for record in self.records.values():  # without the episodes of an update that is not complete
+                    record.num_lines = cut_lines(record.path, update, record.num_lines)
                 self._save()
-            raise Stopped(
-                f"stopped after update {trainer.progress.update}; to resume: {run_command('resume', self.directory)}",
-                asked.number,
-            ) from asked
+            resume = run_command("resume", self.directory)
+            raise Stopped(f"stopped after update {update}; to resume: {resume}", asked.number) from asked
+
+    def observe(self, work: Phase) -> None:
+        """Show the progress. After a stop signal, raise `StopAsked` as soon as the run can be saved."""
+        if self.trainer.can_save:
+            self._check()
+        for callback in self.callbacks:
+            callback.log_progress(work)
 
     def _check(self) -> None:
         if self.stop is not None:
@@ -280,15 +292,15 @@ class _TrainingLoop:
         metrics: dict[str, float] = {}
         episodes: dict[str, Sequence[Episode]] = {}
         costs: dict[str, float] = {}
+        update = self.trainer.progress.update
         for name, greedy in (("sampled", False), ("greedy", True)):
-            self.held_out.before_turn = partial(self._evaluating, name)
             with (
+                phase(f"evaluation {f'after update {update}' if update else 'before update 1'}, {name}"),
                 failures_kept(self.directory, self.env, "test"),
                 self.trainer.progress.errors_annotated(self.trainer.learners),
             ):
-                result = evaluate(
-                    self.held_out, self.config.eval_num_samples, greedy=greedy, max_turns=self.config.eval_max_turns
-                )
+                limit = self.config.eval_max_turns
+                result = evaluate(self.held_out, self.num_held_out, greedy=greedy, max_turns=limit)
             report_skipped(self.held_out, self.directory, self.env, "test")
             if result.num_cut and self.on_notice is not None:  # the notice is printed once per run
                 self.on_notice(f"evaluation after update {self.trainer.progress.update}, {name}: {result.cut_line()}")
@@ -307,13 +319,8 @@ class _TrainingLoop:
         for callback in self.callbacks:
             callback.log_evaluation(trainer.progress.update, evaluated)
 
-    def _evaluating(self, name: str) -> None:
-        self._check()
-        for callback in self.callbacks:
-            callback.log_progress(name, self.held_out)
-
     def _save(self) -> None:
-        with self.trainer.whole():
+        with phase("checkpoint"), self.trainer.whole():
             current().by_writer(self._save_checkpoint)
         self._saved, self._saved_at = self.trainer.progress.update, time.monotonic()
 

@@ -9,10 +9,7 @@ from types import FrameType
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-ASKED = (
-    b"\nthe run stops before the next turn, or after the update in progress, and saves a checkpoint; send the same "
-    b"signal again to stop immediately\n"
-)
+ASKED = "stopping after the current step; Ctrl-C again stops now"
 
 
 class StopAsked(Exception):
@@ -32,9 +29,13 @@ class Stopped(KeyboardInterrupt):
 
 
 class StopSignals:
-    """Context manager that records stop signals. It has no effect outside the main thread."""
+    """Context manager that records stop signals. It has no effect outside the main thread.
 
-    def __init__(self) -> None:
+    The first signal is confirmed on the standard error output, except with `is_shown`: a display then shows it.
+    """
+
+    def __init__(self, *, is_shown: bool = False) -> None:
+        self.is_shown = is_shown
         self.number: int | None = None  # received signal; None: no signal yet
         self._before: dict[signal.Signals, Any] = {}
 
@@ -58,7 +59,8 @@ class StopSignals:
     def _asked(self, number: int, frame: FrameType | None) -> None:
         if self.number is None:
             self.number = number
-            os.write(2, ASKED)  # print is not reentrant in a signal handler
+            if not self.is_shown:
+                os.write(2, f"\n{ASKED}\n".encode())  # print is not reentrant in a signal handler
             return
         self._restore()
         os.kill(os.getpid(), number)

@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -19,7 +18,8 @@ from tyro.conf import Positional
 
 from ..._json import read_json
 from ..._ownership import owned, refuse_foreign_files
-from ..._ranges import Also, Count, Needs
+from ..._progress import observing, phase
+from ..._ranges import Also, Checked, Count
 from ..._terminal import print_line, shown, terminal
 from ...agents.config import ModelConfig
 from ...algorithms.runs.files import CONFIG_FILE, read_config
@@ -140,17 +140,16 @@ def evaluate_teams(arguments: EvaluateArguments, folders: Sequence[Path], consol
         with refusals():
             # Only runs need the arguments here: the environments of models were created with them.
             given = kwargs if number < len(arguments.directories) and arguments.env is None else {}
-            results: dict[str, EvaluationResult] = {
-                how: team.evaluate(
-                    arguments.episodes,
-                    greedy=how == "greedy",
-                    split=arguments.split,
-                    eval_max_turns=arguments.eval_max_turns,
-                    on_progress=partial(lines, f"{shown(name)}, {how}"),
-                    **given,
-                )
-                for how in dict.fromkeys(arguments.played)
-            }
+            results: dict[str, EvaluationResult] = {}
+            for mode in dict.fromkeys(arguments.played):
+                with observing(lines), phase(f"{name}, {mode}"):
+                    results[mode] = team.evaluate(
+                        arguments.episodes,
+                        greedy=mode == "greedy",
+                        split=arguments.split,
+                        eval_max_turns=arguments.eval_max_turns,
+                        **given,
+                    )
             for how, result in results.items():
                 if result.num_cut:
                     print_line(f"{name}, {how}: {result.cut_line()}", lines.console)

@@ -7,9 +7,10 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from ..._progress import observing
 from ...algorithms.runs.api import untrained
 from ...algorithms.runs.assembly.checks import check_team
-from ...algorithms.runs.assembly.experiment import Experiment
+from ...algorithms.runs.assembly.experiment import EVAL_EPISODES, Experiment
 from ...algorithms.runs.evaluation import evaluation_metrics
 from ...algorithms.runs.files import write_config, write_file
 from ...algorithms.runs.folder import prepare_directory
@@ -31,12 +32,10 @@ def evaluate_prompted(experiment: Experiment, directory: Path, stop: StopSignals
     row: dict[str, Any] = {"update": 0, "environment_steps": 0}
     costs: dict[str, float] = {}
     for how in ("sampled", "greedy"):
-        result = run.evaluate(
-            config.eval_num_samples,
-            greedy=how == "greedy",
-            eval_max_turns=config.eval_max_turns,
-            on_progress=lambda _: stop.check(),
-        )
+        with observing(lambda _: stop.check()):
+            result = run.evaluate(
+                config.eval_num_samples or EVAL_EPISODES, greedy=how == "greedy", eval_max_turns=config.eval_max_turns
+            )
         row |= evaluation_metrics(how, result)
         costs = costs or result.costs
     write_file(directory / "metrics.jsonl", "")

@@ -4,28 +4,29 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
 from importlib.util import find_spec
 from pathlib import Path
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.panel import Panel
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 from rich.text import Text
 
+from ...._progress import Phase
 from ...._terminal import print_line, shown
-from ...rollout.collector import RolloutCollector
 from ..evaluation import Evaluated, agents_in, interval_in
 from ..files import read_lines
+from ..stopping import ASKED, StopSignals
 from .callbacks import Callback
 
 BARS = "▁▂▃▄▅▆▇█"
 SPARKLINE_WIDTH = 60
-LINE_S = 10.0  # Minimum seconds between two progress lines of an evaluation
+FIRST_LINE_S, LINE_S = 10.0, 30.0  # Seconds before the first progress line, and between two lines
 SHOWN = {
-    "return": "return",
     "entropy": "entropy, nats per token",
     "completion_tokens": "tokens per completion",
     "explained_variance": "explained variance",
@@ -37,6 +38,8 @@ SHOWN = {
     "seconds/environment": "seconds in environments",
     "seconds/learning": "seconds learning",
 }
+
+SHARES = {"equal_returns": "equal returns", "cut_share": "replies cut"}
 
 
 def sparkline(values: Sequence[float]) -> str:
@@ -50,31 +53,32 @@ def sparkline(values: Sequence[float]) -> str:
     return "".join(BARS[min(len(BARS) - 1, int((mean - low) / span * len(BARS)))] for mean in means)
 
 
-def progress_of(collector: RolloutCollector) -> str:
-    return f"{collector.num_ended} of {collector.num_planned} episodes, {collector.num_decided:,} joint turns"
-
-
 def agent_values(metrics: Mapping[str, float]) -> dict[str, float]:
     """Return the mean return of each agent. Empty if the agents have common interests."""
     return {name.removeprefix("return/"): value for name, value in metrics.items() if name.startswith("return/")}
 
 
 class ProgressLines:
-    """Printer of the progress of an evaluation: one line every `LINE_S` seconds."""
+    """Observer of phases that prints their progress: one line every `LINE_S` seconds."""
 
     def __init__(self, console: Console):
         self.console = console
-        self._printed_at = time.monotonic()
+        self._next_at = time.monotonic() + FIRST_LINE_S
 
-    def __call__(self, name: str, collector: RolloutCollector) -> None:
+    def __call__(self, work: Phase, more: Callable[[], str] = str) -> None:
         now = time.monotonic()
-        if now - self._printed_at >= LINE_S:
-            self._printed_at = now
-            print_line(f"{name}: {progress_of(collector)}", self.console)
+        if now >= self._next_at and work.done:
+            self._next_at = now + LINE_S
+            print_line(f"{work}{more()}", self.console)
 
 
 class TrainingDisplay(Callback):
-    """Callback that shows the progress of a training: a live panel, or about 20 lines without a terminal."""
+    """Callback that shows the progress of a training: a live panel, or plain lines without a terminal.
+
+    Attributes:
+        stop: stop signals, which the panel shows.
+        work: running phases. None: no work was reported yet.
+    """
 
     def __init__(self, title: str, num_updates: int, console: Console):
         self.title = title
@@ -82,22 +86,22 @@ class TrainingDisplay(Callback):
         self.returns: list[float] = []
         self.metrics: Mapping[str, float] = {}
         self.num_updates = num_updates
+        self.stop: StopSignals | None = None
+        self.work: Phase | None = None
         self.progress = Progress(
             TextColumn("update"),
             MofNCompleteColumn(),
             BarColumn(bar_width=None),
             TimeElapsedColumn(),
-            TextColumn("left"),
-            TimeRemainingColumn(),
+            TextColumn("{task.description}"),
             console=console,
         )
         self.task = self.progress.add_task("", total=num_updates)
-        self.evaluations: list[tuple[int, Mapping[str, float]]] = []
-        self._evaluating = ""
-        self._evaluation_lines = ProgressLines(console)
+        self.evaluations: list[tuple[int, Mapping[str, float], Mapping[str, float]]] = []
+        self._lines = ProgressLines(console)
         # In a notebook, the live display of rich needs ipywidgets.
         is_live = console.is_terminal or (console.is_jupyter and find_spec("ipywidgets") is not None)
-        self.live = Live(self._panel(), console=console, refresh_per_second=4) if is_live else None
+        self.live = Live(get_renderable=self._panel, console=console, refresh_per_second=4) if is_live else None
 
     def __enter__(self) -> TrainingDisplay:
         if self.live is not None:
@@ -113,36 +117,47 @@ class TrainingDisplay(Callback):
         if "return" in metrics:
             self.returns.append(metrics["return"])
         self.progress.update(self.task, completed=step)
-        if self.live is not None:
-            self.live.update(self._panel())
-        elif step % max(1, self.num_updates // 20) == 0 or step == self.num_updates:
+        if self.live is None and (step % max(1, self.num_updates // 20) == 0 or step == self.num_updates):
             seconds = metrics["seconds/total"]
             recent = self.returns[-max(1, self.num_updates // 20) :]
             own = "".join(f"{label} {value:.3f}  " for label, value in agent_values(metrics).items())
             self.console.print(
                 f"update {step:>4}/{self.num_updates}  return {sum(recent) / max(1, len(recent)):7.3f}  {own}"
                 f"{seconds:6.0f} s  {metrics['tokens_per_second']:7.0f} tokens/s"
+                + "".join(f"  {label} {metrics[name]:.0%}" for name, label in SHARES.items() if name in metrics),
+                soft_wrap=True,
             )
 
-    def log_progress(self, name: str, collector: RolloutCollector) -> None:
+    def log_progress(self, work: Phase) -> None:
+        self.work = work
         if self.live is None:
-            self._evaluation_lines(f"evaluation, {name}", collector)
-        else:
-            self._evaluating = f"evaluation, {name}: {progress_of(collector)}"
-            self.live.update(self._panel())
+            self._lines(work, self._left)
 
     def log_evaluation(self, step: int, evaluated: Evaluated) -> None:
-        self.evaluations.append((step, evaluated.metrics))
-        self._evaluating = ""
-        if self.live is not None:
-            self.live.update(self._panel())
+        self.evaluations.append((step, evaluated.metrics, self.metrics))
+
+    def _left(self) -> str:
+        """Return the expected time to the end of the training; during the first update, a lower bound."""
+        for phase, left in self.work.chain() if self.work else ():
+            if phase.name.startswith("update"):
+                before, so_far = self.metrics.get("seconds/update", 0.0), phase.elapsed
+                update_s = max(before, so_far + (left if left > 0 else 0.0))  # left may be nan
+                rest = timedelta(
+                    seconds=max(0, round(update_s * (self.num_updates + 1 - int(phase.name.split()[1])) - so_far))
+                )
+                return f" · training: {'' if before else 'more than '}{rest} left" if rest else ""
+        return ""
 
     def evaluation_table(self) -> Table:
         title = "return on held-out tasks, mean [95 %]"
-        table = Table("after update", "sampled", "greedy", title=title, title_justify="left")
-        for update, metrics in self.evaluations:
+        shares = [name for name in SHARES if name in self.metrics]
+        headers = ["after update", "sampled", "greedy", *(SHARES[name] for name in shares)]
+        table = Table(*headers, title=title, title_justify="left")
+        for update, metrics, trained in self.evaluations:
             intervals = (interval_in(metrics, f"evaluation/{how}/return") for how in ("sampled", "greedy"))
-            table.add_row(str(update), *map(str, intervals))
+            table.add_row(
+                str(update), *map(str, intervals), *(f"{trained[n]:.0%}" if n in trained else "-" for n in shares)
+            )
             for agent in agents_in(metrics):
                 own = [interval_in(metrics, f"evaluation/{how}/return/{agent}") for how in ("sampled", "greedy")]
                 table.add_row(f"  {agent}", *map(str, own))
@@ -150,7 +165,8 @@ class TrainingDisplay(Callback):
 
     def _panel(self) -> RenderableType:
         table = Table.grid(padding=(0, 2))
-        found = [(label, self.metrics[name]) for name, label in SHOWN.items() if name in self.metrics]
+        shown_metrics = {"return": "return", **SHARES, **SHOWN}
+        found = [(label, self.metrics[name]) for name, label in shown_metrics.items() if name in self.metrics]
         found += [(f"return of {agent}", value) for agent, value in agent_values(self.metrics).items()]
         found += [(name.replace("/", ": "), self.metrics[name]) for name in self.metrics if name.startswith("welfare/")]
         half = (len(found) + 1) // 2
@@ -158,8 +174,10 @@ class TrainingDisplay(Callback):
             row = [found[i]] + ([found[i + half]] if i + half < len(found) else [])
             table.add_row(*(cell for label, value in row for cell in (f"[dim]{label}[/]", f"{value:.4g}")))
         lines: list[RenderableType] = [self.progress]
-        if self._evaluating:
-            lines.append(self._evaluating)
+        if self.work is not None:
+            lines.append(Text(shown(f"{self.work}{self._left()}")))
+        if self.stop is not None and self.stop.number is not None:
+            lines.append(Text(ASKED, style="bold"))
         if self.returns:
             curve = sparkline(self.returns)
             lines.append(f"[cyan]{curve}[/]  return {min(self.returns):.3f} … {max(self.returns):.3f}")

@@ -10,7 +10,8 @@ from typing import Annotated
 from tyro.conf import Positional
 
 from ...._ownership import owned, refuse_foreign_files, write_text
-from ...._ranges import Also, Count, Needs
+from ...._progress import observing
+from ...._ranges import Checked, Count
 from ...._terminal import shown, terminal
 from ....algorithms.runs.files import read_config
 from ...arguments import TrustArguments, keyword_arguments, parsed
@@ -61,7 +62,7 @@ def run(args: Sequence[str]) -> None:
     def on_pair(first: str, others: str, value: float) -> None:
         console.print(f"{shown(first)} with {shown(others)}: {value:.3f}", highlight=False, markup=False)
 
-    with refusals():
+    with refusals(), observing(ProgressLines(terminal(stderr=True))):
         check_folder(arguments.out, "--out")
         refuse_foreign_files(arguments.out, [PAGE, PICTURE])
         kwargs = keyword_arguments(arguments.env_kwargs, "--env-kwargs")
@@ -76,7 +77,6 @@ def run(args: Sequence[str]) -> None:
             partners=arguments.partners,
             seats=arguments.seats,
             on_pair=on_pair,
-            on_progress=ProgressLines(terminal(stderr=True)),
         )
     write_text(arguments.out, PAGE, page(found))
     with owned(arguments.out, PICTURE) as new:

@@ -8,6 +8,7 @@ from decoded import assert_exact, assert_same, next_turn, ragged_prompts
 from torch import nn
 from transformers import GPT2Config, GPT2LMHeadModel, MistralConfig, MistralForCausalLM
 
+from collm._progress import observing
 from collm.agents.decoding.decoder import PREFILL_TOKENS, Decoder, Prompt
 from collm.agents.decoding.sampling import Sampling
 
@@ -203,3 +204,24 @@ def test_with_fixed_shapes_a_prompt_beyond_the_window_does_not_change_the_other_
         together = decoder.generate([*short, long], Sampling())
     for sample, other in zip(alone, together, strict=False):
         assert np.array_equal(sample.ids, other.ids) and np.array_equal(sample.logprobs, other.logprobs)
+
+
+def test_decoding_reports_its_tokens_and_goes_on_after_an_observer_has_stopped_it(llama):
+    class Stop(Exception):
+        pass
+
+    reports = []
+
+    def observe(work):
+        reports.append((work.name, work.done, work.total, work.note))
+        if work.name == "decode" and work.done >= 6:
+            raise Stop
+
+    prompts = [Prompt(np.arange(4, 12 + number), (number,), 5, parked=number) for number in range(3)]
+    decoder, expected = Decoder(llama, []), Decoder(llama, []).generate(prompts, Sampling())
+    with observing(observe), pytest.raises(Stop):
+        decoder.generate(prompts, Sampling())
+    assert reports[-2:] == [("decode", 3, 15, "3 replies unfinished"), ("decode", 6, 15, "3 replies unfinished")]
+    assert {name for name, *_ in reports} == {"decode", "read prompts"}
+    for ours, theirs in zip(decoder.generate(prompts, Sampling()), expected, strict=True):
+        assert ours.ids.tolist() == theirs.ids.tolist()

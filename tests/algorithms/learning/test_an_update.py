@@ -10,7 +10,6 @@ from probes import AGENTS, TextProbe, word_policy
 from small_trainers import text_trainer, weights
 
 from collm.agents.core import Divergence
-from collm.algorithms.learning import progress as timers
 from collm.algorithms.learning.rewards import with_rule
 from collm.algorithms.rollout.requests import task_seeds
 from collm.envs.core import Outcome
@@ -103,7 +102,7 @@ def test_tokens_a_second_are_those_sampled_by_the_seconds_of_collecting(monkeypa
         now[0] += 4.0
         return collect(plans)
 
-    monkeypatch.setattr(timers.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr("time.perf_counter", lambda: now[0])
     monkeypatch.setattr(trainer.collector, "collect", slow)
     for update in (1, 2):
         _, metrics = trainer.step()

@@ -9,6 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from collm._progress import observing
 from collm.agents.core import Workplace
 from collm.algorithms.config import TrainConfig
 from collm.algorithms.rollout.requests import Rollout, RolloutRequest
@@ -41,7 +42,7 @@ def source_of(worker, bound, num_updates):
         lambda update, version: RolloutRequest(update, version, (), update * 10),
         lambda: {"a": f"weights {source.collector.version}"},
         TrainConfig(max_staleness=bound, num_updates=num_updates),
-        SimpleNamespace(before_turn=None),
+        SimpleNamespace(),
     )
     return source
 
@@ -116,7 +117,7 @@ def test_a_stop_that_is_asked_for_while_an_update_waits_leaves_its_episodes_to_b
     class Asked(Exception):
         pass
 
-    def stop():
+    def stop(work):
         raise Asked
 
     may_end = threading.Event()
@@ -127,8 +128,7 @@ def test_a_stop_that_is_asked_for_while_an_update_waits_leaves_its_episodes_to_b
             return super().play(request, weights)
 
     source = source_of(Waiting([0.0]), 0, 1)
-    source.collector.before_turn = stop
-    with pytest.raises(Asked):
+    with observing(stop), pytest.raises(Asked):
         source.next(0)
     may_end.set()
     assert source.next(0).episodes == ["episode of update 0 by weights 0"]

@@ -7,20 +7,18 @@ import math
 import pytest
 from probes import AGENTS, TextProbe, word_policies
 
+from collm._progress import Phase
 from collm.algorithms import train
-from collm.algorithms.runs.loggers import Callback, callbacks
+from collm.algorithms.runs.loggers import Callback
 from collm.algorithms.runs.loggers.callbacks import (
-    CONSTANT_SUM_PATIENCE,
+    FEW,
     MAX_NATS,
     PATIENCE,
-    JumpWatch,
-    SilenceWatch,
+    LearningWatch,
     as_callback,
     silent_since,
 )
 from collm.envs.core import Outcome
-
-EQUAL = {"return": 0.0, "equal_returns": 1.0, "constant_sum": 0.0}
 
 
 class Even(TextProbe):
@@ -50,35 +48,39 @@ def count_printed(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("credited_reward", "metrics", "later", "is_told_at", "told"),
+    ("credited_reward", "later", "told"),
     [
-        ("team", {"return": 0.25, "equal_returns": 0.0}, {"equal_returns": 1.0}, PATIENCE, ["0.25"]),
-        ("team", EQUAL, {"constant_sum": 1.0}, CONSTANT_SUM_PATIENCE, ["credited_reward='own'"]),
-        ("own", {"return": 0.0, "equal_returns": 0.0, "constant_sum": 1.0}, {}, math.inf, []),
+        ("team", {"equal_returns": 1.0}, ["nothing is learned", "0.25"]),
+        ("team", {"equal_returns": 1.0, "constant_sum": 1.0}, ["credited_reward='own'"]),
+        ("team", {"cut_share": 0.96}, ["limit of 48 tokens", "--max-new-tokens"]),
+        ("team", {"equal_returns": 1.0, "cut_share": 1.0}, ["nothing is learned", "--max-new-tokens"]),
+        ("team", {"cut_share": 1.0, "completion_tokens": 1.0}, []),
+        ("team", {"equal_returns": 0.9, "cut_share": 0.9}, []),
+        ("own", {"constant_sum": 1.0}, []),
     ],
 )
-def test_the_watch_of_returns_says_it_once(credited_reward, metrics, later, is_told_at, told):
+def test_the_watch_tells_once_after_a_few_updates_that_nothing_can_be_learned(credited_reward, later, told):
     lines: list[str] = []
-    watch = SilenceWatch(lines.append, credited_reward)
+    watch = LearningWatch(lines.append, credited_reward)
     for update in range(1, 60):
-        watch.log(update, metrics | (later if update > 3 else {}))
-        assert len(lines) == (update >= 3 + is_told_at)
+        usual = {"return": 0.25, "equal_returns": 0.0, "constant_sum": 0.0, "cut_share": 0.0, "completion_tokens": 48.0}
+        watch.log(update, usual | (later if update > 3 else {}))
+        assert len(lines) == (update >= 3 + FEW and bool(told))
     assert all(text in lines[0] for text in told)
     if told == ["credited_reward='own'"]:
-        assert "nothing to learn from" not in lines[0]
+        assert "nothing is learned" not in lines[0]
 
 
-def test_a_silent_run_says_so_unless_an_update_says_nothing_of_returns(monkeypatch, count_printed):
+def test_a_silent_run_says_so_unless_an_update_says_nothing_of_returns(count_printed):
     lines: list[str] = []
-    watch = SilenceWatch(lines.append)
+    watch = LearningWatch(lines.append)
     for update in range(1, 100):
-        watch.log(update, {"equal_returns": 1.0, "return": 0.0} if update % PATIENCE else {})
+        watch.log(update, {"equal_returns": 1.0, "return": 0.0} if update % FEW else {})
     assert not lines
     assert silent_since([1.0] * 30 + [math.nan]) is None
     assert silent_since([0.5, *[1.0] * PATIENCE]) == 1
-    monkeypatch.setattr(callbacks, "PATIENCE", 2)
     count, metrics = count_printed(
-        "nothing to learn from", lambda: Even("constant"), num_generations=2, rollout_buffer_size=4
+        "nothing is learned", lambda: Even("constant"), num_generations=2, rollout_buffer_size=4
     )
     assert count == 1
     assert [row["equal_returns"] for row in metrics] == [1.0] * 4
@@ -88,7 +90,7 @@ def test_a_silent_run_says_so_unless_an_update_says_nothing_of_returns(monkeypat
 @pytest.mark.parametrize("kl", [MAX_NATS * 1.01, math.inf, math.nan])
 def test_the_watch_of_jumps_warns_once(kl):
     lines: list[str] = []
-    watch = JumpWatch(lines.append)
+    watch = LearningWatch(lines.append)
     watch.log(1, {"return": 0.0})  # critics warm up
     watch.log(2, {"kl_after_update": MAX_NATS})
     assert lines == []
@@ -136,6 +138,6 @@ def test_a_logger_without_the_optional_methods_is_a_callback():
     adapted = as_callback(logger)
     adapted.log(1, {})
     adapted.log_evaluation(1, None)
-    adapted.log_progress("greedy", None)
+    adapted.log_progress(Phase("collect"))
     adapted.close()
     assert logger.calls == [(1, {}), "closed"]

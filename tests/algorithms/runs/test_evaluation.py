@@ -18,6 +18,7 @@ from killed import assert_resumes, changed
 from pettingzoo import ParallelEnv
 from rich.console import Console
 
+from collm._progress import observing, phase
 from collm.agents.numeric.config import NetworkConfig
 from collm.algorithms import IPPOConfig
 from collm.algorithms.rollout.collector import Plan, RolloutCollector
@@ -179,6 +180,8 @@ def test_the_first_signal_stops_an_evaluation_and_a_resumed_run_repeats_it(exper
     with StopSignals() as stop, pytest.raises(Stopped):
         run_experiment(experiment, tmp_path / "r", stop=stop)
     assert time.monotonic() - Endless.asked_at < 10
+    is_first = turns_before == 3
+    assert (newest_checkpoint(tmp_path / "r") is None) == is_first  # before training, there is nothing to save
     assert_resumes(experiment, tmp_path / "r", tmp_path / "whole")
 
 
@@ -203,21 +206,27 @@ def test_an_evaluation_after_the_last_update_is_repeated(experiment, tmp_path):
         assert newest_checkpoint(tmp_path / "r").num_lines == newest_checkpoint(tmp_path / "whole").num_lines
 
 
-def test_progress_is_a_line_now_and_then_or_part_of_the_panel(experiment, monkeypatch):
-    collector = pictures(experiment, 4)
-    clock = iter(range(0, 10_000, 4))
-    monkeypatch.setattr("collm.algorithms.runs.loggers.display.time.monotonic", lambda: float(next(clock)))
-    for is_terminal in (False, True):
-        stream = io.StringIO()
-        console = Console(file=stream, width=100, force_terminal=is_terminal)
-        with TrainingDisplay("run", 2, console) as display:
-            collector.before_turn = lambda display=display: display.log_progress("greedy", collector)
-            evaluate(collector, 4, greedy=True)
-        if is_terminal:
-            assert "greedy: 2 of 4 episodes, 14 joint turns" in stream.getvalue()
-        else:
-            first, second = stream.getvalue().splitlines()
-            assert "0 of 4 episodes, 4 joint turns" in first and "2 of 4 episodes, 10 joint turns" in second
+@pytest.mark.parametrize("is_terminal", [False, True])
+def test_progress_is_a_line_now_and_then_or_part_of_the_panel(experiment, monkeypatch, is_terminal):
+    clock = [0.0]
+    monkeypatch.setattr("collm.algorithms.runs.loggers.display.time.monotonic", lambda: clock[0])
+    stream = io.StringIO()
+    with TrainingDisplay("run", 2, Console(file=stream, width=100, force_terminal=is_terminal)) as display:
+
+        def observe(work):
+            clock[0] += 5
+            display.log_progress(work)
+            if is_terminal:
+                display.console.print(display._panel())
+
+        with observing(observe), phase("evaluation, greedy"):
+            evaluate(pictures(experiment, 4), 6, greedy=True)
+    text = "evaluation, greedy · play 2 joint turns, 0 of 6 episodes ended"
+    if is_terminal:
+        assert text in stream.getvalue()
+    else:
+        first, second = stream.getvalue().splitlines()  # after 10 s, and 30 s later
+        assert text in first and "play 14 joint turns, 2 of 6 episodes ended" in second
 
 
 def test_a_team_that_is_evaluated_again_can_be_given_another_limit(experiment, tmp_path):
@@ -225,6 +234,7 @@ def test_a_team_that_is_evaluated_again_can_be_given_another_limit(experiment, t
     run = Run(tmp_path / "r", experiment, trainer.collector.policies)
     seen = []
     assert run.evaluate(1).episodes[0].num_turns == 5
-    result = run.evaluate(1, eval_max_turns=3, on_progress=lambda collector: seen.append(collector.num_decided))
+    with observing(lambda work: seen.append(work.done)):
+        result = run.evaluate(1, eval_max_turns=3)
     assert result.episodes[0].num_turns == 3 and result.num_cut == 1
-    assert seen == [0, 1, 2]
+    assert seen == [0, 1, 2, 3]  # the begin of the phase, and each joint turn

@@ -35,7 +35,7 @@ from collm.algorithms.runs.api import load_run
 from collm.algorithms.runs.assembly.trust import UntrustedCodeError, load_experiment
 from collm.algorithms.runs.checkpoint import UnfitWeightsError, newest_checkpoint, save_checkpoint
 from collm.algorithms.runs.files import DamagedRunError, RunFolderError, explained, only_one, read_config
-from collm.algorithms.runs.loggers import JsonLines, read_lines
+from collm.algorithms.runs.loggers import Callback, JsonLines, read_lines
 from collm.algorithms.runs.run import run_experiment
 from collm.algorithms.runs.stopping import Stopped, StopSignals
 from collm.benchmarks.cli import main
@@ -250,6 +250,27 @@ def test_a_signal_while_episodes_are_played_stops_before_the_next_turn_and_loses
     with StopSignals() as stop, pytest.raises(Stopped, match=f"stopped after update {done}; to resume: collm resume"):
         run_experiment(whole, tmp_path / "r", stop=stop)
     assert len(num_decided) == decision + 1
+    assert newest_checkpoint(tmp_path / "r").update == done
+    assert_resumes(whole, tmp_path / "r", tmp_path / "whole")
+
+
+@pytest.mark.parametrize("phase", ["play", "credit", "critics", "policies"])
+@pytest.mark.parametrize("share", [1 / 6, 0.0])
+def test_ctrl_c_in_a_phase_undoes_the_update_if_its_state_was_copied(tmp_path, experiment, monkeypatch, phase, share):
+    class Asking(Callback):
+        is_done = False
+
+        def log_progress(self, work):
+            if (work.chain()[0][0].name, work.name) == ("update 2", phase) and work.done and not self.is_done:
+                self.is_done = True
+                os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr("collm.algorithms.runs.assembly.experiment.UNDO_SHARE", share)
+    whole = changed(experiment, num_updates=3, save_interval=0)
+    run_experiment(whole, tmp_path / "whole")
+    done = 1 if share or phase == "play" else 2
+    with StopSignals() as stop, pytest.raises(Stopped, match=f"after update {done}"):
+        run_experiment(whole, tmp_path / "r", stop=stop, loggers=[Asking()])
     assert newest_checkpoint(tmp_path / "r").update == done
     assert_resumes(whole, tmp_path / "r", tmp_path / "whole")
 
