@@ -35,7 +35,8 @@ from collm.envs.games.pictures import write_gif
 ALGORITHMS: Mapping[str, Mapping[str, Any]] = {"maac": {"critic_warmup": 2}, "magrpo": {}}
 SEEDS = (0, 1, 2, 3, 4)
 NUM_UPDATES, NUM_EPISODES = 60, 64
-CURVES = {"return": ("team return", "#00796b"), "metric/true_sentences": ("share of true sentences", "#c25e00")}
+ROLES = {"writer_0": "writer_0, short summary", "writer_1": "writer_1, long summary"}
+CURVES = {"return": ("mean team return", "#00796b"), "metric/true_sentences": ("share of true sentences", "#c25e00")}
 NAMES = ("return", *(f"metric/{name}" for name in SHARES))
 FILE = Path(__file__).with_name("images") / "learning_curves.png"
 GIF = FILE.with_name("learning.gif")
@@ -112,8 +113,8 @@ def show(axes: Axes, title: str, episode: Episode) -> None:
     axes.set_axis_off()
     first = next(iter(episode.tracks.values()))[0]
     parts = [("post", messages_of(first.observation)[-1].content.rpartition("\n")[0].removeprefix("post: "))]
-    parts += [(name, str(track[0].completion.action)) for name, track in episode.tracks.items()]
-    axes.set_title(f"{title}: return {episode.team_return:.2f}")
+    parts += [(ROLES[name], str(track[0].completion.action)) for name, track in episode.tracks.items()]
+    axes.set_title(f"{title}: return {episode.team_return:.2f} on this post")
     place = 0.98
     for name, text in parts:
         lines = textwrap.wrap(" ".join(text.split()) or "(nothing)", WIDTH)[:7]
@@ -166,7 +167,9 @@ def frame(update: int, episode: Episode, returns: Mapping[int, float]) -> np.nda
     show(left, f"update {update}", episode)
     steps = [step for step in sorted(returns) if step <= update]
     right.plot(steps, [returns[step] for step in steps], color="#00796b", lw=2, marker="o", ms=4)
-    right.set(title="team return on held-out posts", xlabel="update", xlim=(-2, max(returns) + 2), ylim=(0, 1))
+    right.set(
+        title=f"mean return on {NUM_EPISODES} held-out posts", xlabel="update", xlim=(-2, max(returns) + 2), ylim=(0, 1)
+    )
     right.grid(alpha=0.3)
     right.spines[["top", "right"]].set_visible(False)
     canvas.draw()

@@ -104,7 +104,8 @@ class Trainer:
         annotated = self.progress.errors_annotated(self.learners, updates_ahead=1)
         with annotated, phase(f"update {update + 1}"), phase("collect") as work:
             # 1. Roll out. Completions of servers without log-probabilities are evaluated with the current weights.
-            self._state_before = _copied(self.state_dict()) if self._can_undo() else None
+            may_stop = work.observer is not None and self._can_undo()  # only an observer can stop an update
+            self._state_before = _copied(self.state_dict()) if may_stop else None
             rollout = self.source.next(update)
             self.can_save = self._state_before is not None
             work.begin("score", PASSES)
@@ -132,6 +133,8 @@ class Trainer:
                     record(update + 1, episodes, self.credits)
             interests = self.collector.vector.interests
             metrics = episode_metrics(episodes, self.config.credited_reward, interests) | critic_metrics(critic_batches)
+            if self.algorithm.advantage_limit < 1:
+                metrics["advantage_limit"] = self.algorithm.advantage_limit
 
             with add_error_details(rewards=rewarded.reward_range):
                 # 3. Update the critics. For a value head, `prepare` returns no update: the head learns in phase 4.
@@ -141,7 +144,7 @@ class Trainer:
                 regressions = [(each.critic, each.critic.prepare(each.inputs, each.targets)) for each in critic_batches]
                 metrics |= self._run(regressions)
 
-                # 4. Update the policies, unless the critics still warm up.
+                # 4. Update the policies, unless only the critics learn.
                 work.begin("policies", PASSES)
                 is_warming_up = self.has_separate_critics and self.algorithm.warms_up(update, metrics)
                 if is_warming_up:
@@ -156,7 +159,7 @@ class Trainer:
             # 5. Count.
             work.begin("count")
             metrics |= self.progress.advance(rollout, episodes, rewarded.num_extra_turns, work.seconds)
-            if is_warming_up:
+            if update < self.algorithm.critic_warmup:
                 check_warmup_budget(self.config, self.progress.num_turns, self.progress.num_tokens)
         self.progress.last_metrics = metrics
         self.can_save, self._state_before = True, None

@@ -19,7 +19,7 @@ from tyro.conf import Positional
 from ..._json import read_json
 from ..._ownership import owned, refuse_foreign_files
 from ..._progress import observing, phase
-from ..._ranges import Also, Checked, Count
+from ..._ranges import Also, Count, Needs
 from ..._terminal import print_line, shown, terminal
 from ...agents.config import ModelConfig
 from ...algorithms.runs.files import CONFIG_FILE, read_config

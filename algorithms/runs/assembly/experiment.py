@@ -157,8 +157,8 @@ class Experiment:
         names = [name for name in self.team_model.model.split(",") if named_policy(name) is None]
         return max((shape_of(name).num_weights for name in names), default=0) > LARGE
 
-    def notices(self) -> list[str]:
-        """Return lines about settings without effect, models that are adapters, and the size of rollouts."""
+    def notices(self, named: Collection[str] = ()) -> list[str]:
+        """Return lines about settings without effect (see `settings_without_effect`), adapters, and the rollouts."""
         with closing(self.make_env()) as env:
             setup = Setup(self.make_algorithm(), self.model, self.network, env, self.num_envs)
             lines = start_lines(self.team_model) if writes_text(env) else []
@@ -171,7 +171,7 @@ class Experiment:
                     f"episode: at most {num_replies} replies of {length} tokens. To play less: --no-eval-on-start, or "
                     "smaller --eval-num-samples, --rollout-buffer-size, --max-new-tokens"
                 )
-            return settings_without_effect(setup) + lines
+            return settings_without_effect(setup, named) + lines
 
     def task(self) -> TrainingSize:
         with closing(self.make_env()) as env:
