@@ -2,6 +2,7 @@
 
 import json
 import threading
+import time
 from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -17,6 +18,8 @@ class ChatServer(ThreadingHTTPServer):
         num_gathered: number of concurrent requests for which the first answer waits, at most `patience_s` seconds.
         refuses: function from the number of a request (from 0) to status and headers of an error. None: no error.
         changes: changed fields of every answer.
+        body: bytes of every answer, which replace its fields.
+        delay_s: time in seconds between two bytes of an answer.
     """
 
     daemon_threads = True
@@ -30,9 +33,12 @@ class ChatServer(ThreadingHTTPServer):
         patience_s: float = 5.0,
         refuses: Callable[[int], Refusal | None] = lambda number: None,
         changes: dict[str, Any] | None = None,
+        body: bytes | None = None,
+        delay_s: float = 0.0,
     ):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.reply, self.refuses, self.changes = reply, refuses, changes or {}
+        self.body, self.delay_s = body, delay_s
         self.num_gathered, self.patience_s = num_gathered, patience_s
         self.requests: list[dict[str, Any]] = []
         self.keys: list[str | None] = []
@@ -87,7 +93,7 @@ class _Handler(BaseHTTPRequestHandler):
         payload = _stream(answer) if is_stream else json.dumps(answer).encode()
         headers = {**headers, "Content-Type": "text/event-stream" if is_stream else "application/json"}
         try:
-            self.send(status, headers, payload)
+            self.send(status, headers, payload if server.body is None else server.body)
         except ConnectionError:  # the client has closed the connection
             self.close_connection = True
 
@@ -96,7 +102,10 @@ class _Handler(BaseHTTPRequestHandler):
         for name, value in {**headers, "Content-Length": len(payload)}.items():
             self.send_header(name, str(value))
         self.end_headers()
-        self.wfile.write(payload)
+        for number in range(len(payload) if self.server.delay_s else 0):
+            self.wfile.write(payload[number : number + 1])
+            time.sleep(self.server.delay_s)
+        self.wfile.write(b"" if self.server.delay_s else payload)
 
     def log_message(self, *args: Any) -> None:
         pass

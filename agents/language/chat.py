@@ -12,6 +12,7 @@ import threading
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields, replace
+from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -159,12 +160,18 @@ class ChatPolicy(Policy):
             raw = await client.chat.completions.with_raw_response.create(**self._request(request, greedy))
         except openai.APIError as error:
             raise ServerError(self._explained(error)) from error
-        answer = raw.parse()
-        choices = getattr(answer, "choices", None)
-        if not choices or choices[0].message is None:
-            raise ServerError(f"the response of the server at {self.url} has no choices: {raw.text[:200]!r}")
-        self.usage += replace(self._metered(answer), retries=raw.retries_taken)
-        return Completion(choices[0].message.content or "", is_cut=choices[0].finish_reason == "length")
+        try:
+            answer = raw.parse()
+            choice, usage = answer.choices[0], self._metered(answer)
+            content = choice.message.content or ""
+            if not isinstance(content, str):
+                raise TypeError("the content is not text")
+        except (ValueError, TypeError, AttributeError, IndexError) as error:  # OpenAI's client validates nothing
+            raise ServerError(
+                f"the response of the server at {self.url} is not a chat completion ({error}): {raw.text[:200]!r}"
+            ) from error
+        self.usage += replace(usage, retries=raw.retries_taken)
+        return Completion(content, is_cut=choice.finish_reason == "length")
 
     def _request(self, request: Request, greedy: bool) -> dict[str, Any]:
         fields: dict[str, Any] = {"model": self.model, "messages": as_chat(messages_of(request.observation))}
@@ -354,11 +361,22 @@ class _Background:
 
     def client(self, url: str, key: str, timeout_s: float, max_retries: int) -> AsyncOpenAI:
         """Return the cached OpenAI client of a server. Must be called in the event loop."""
-        from openai import AsyncOpenAI
+        from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+
+        httpx: Any = import_module("httpx2" if find_spec("httpx2") else "httpx")  # httpx2 since openai 3
+
+        class Limited(DefaultAsyncHttpxClient):
+            async def send(self, *args: Any, **options: Any) -> Any:
+                try:  # the client's own timeout is that of one read, and a server may send single bytes
+                    return await asyncio.wait_for(super().send(*args, **options), timeout_s)
+                except asyncio.TimeoutError as error:
+                    raise httpx.ReadTimeout(f"no complete response within {timeout_s:g} s") from error
 
         settings = (url, key, timeout_s, max_retries)
         if settings not in self._clients:
-            self._clients[settings] = AsyncOpenAI(base_url=url, api_key=key, timeout=timeout_s, max_retries=max_retries)
+            self._clients[settings] = AsyncOpenAI(
+                base_url=url, api_key=key, timeout=timeout_s, max_retries=max_retries, http_client=Limited()
+            )
         return self._clients[settings]
 
     def close(self) -> None:

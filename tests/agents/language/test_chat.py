@@ -16,7 +16,7 @@ from collm.agents import ChatPolicy, ModelConfig, Request
 from collm.agents.language import chat
 from collm.agents.language.chat import address, chat_spec
 from collm.agents.registry import Seat
-from collm.agents.vllm.client import VLLMClient
+from collm.agents.vllm.client import ServerError, VLLMClient
 from collm.algorithms.rollout.collector import RolloutCollector
 from collm.algorithms.runs.api import untrained
 from collm.algorithms.runs.assembly.policies import playing_team
@@ -113,7 +113,12 @@ def test_tokens_costs_and_truncated_replies_are_counted():
 
 @pytest.mark.parametrize(
     ("refuses", "told"),
-    [(None, "no choices"), ((400, {}), "400 for stub: .*status 400"), ((401, {}), "401"), ((503, {}), "503")],
+    [
+        (None, "not a chat completion"),
+        ((400, {}), "400 for stub: .*status 400"),
+        ((401, {}), "401"),
+        ((503, {}), "503"),
+    ],
 )
 def test_the_error_of_a_failed_request_is_one_line(quick_retries, refuses, told):
     with ChatServer(changes={"choices": []}, refuses=lambda number: refuses) as server:
@@ -121,6 +126,34 @@ def test_the_error_of_a_failed_request_is_one_line(quick_retries, refuses, told)
             policy(server, max_retries=2).act([request()])
     assert "\n" not in str(caught.value)
     assert len(server.requests) == (3 if refuses == (503, {}) else 1)
+
+
+def choice(content):
+    return {"choices": [{"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": content}}]}
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"changes": {"usage": {"prompt_tokens": "10", "completion_tokens": "2"}}},
+        {"changes": choice([{"type": "text", "text": "hello"}])},
+        {"changes": choice(5)},
+        {"changes": {"choices": 3}},
+        {"body": b"\xff\xfe\x00"},
+        {"body": b"<html>\nLog in</html>"},
+        {"body": b"[]"},
+    ],
+)
+def test_a_response_of_another_form_is_one_line_with_the_server(answer):
+    with ChatServer(**answer) as server, pytest.raises(ServerError, match=server.url) as caught:
+        policy(server).act([request()])
+    assert "\n" not in str(caught.value)
+
+
+def test_the_timeout_is_that_of_a_whole_attempt(quick_retries):
+    with ChatServer(delay_s=0.05) as server, pytest.raises(ServerError, match=r"within 0\.2 s, after 1 retries"):
+        policy(server, timeout_s=0.2, max_retries=1).act([request()])
+    assert len(server.requests) == 2
 
 
 def test_connection_errors_and_timeouts_are_reported(quick_retries):
