@@ -14,13 +14,16 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 from torch.nn.utils.rnn import pad_sequence
 
+from ..._errors import UserError
+from ..._functions import called
 from ...envs.core import Message, Transcript
 from ..core import Completion
 from ..encoding import Encoder, TokenRecord
+from .model import LanguageModel
 
 Demonstration: TypeAlias = Callable[[Random], Mapping[str, Sequence[Message]]]
 """Function that plays a random episode and returns the messages of each agent; role "assistant" marks its replies."""
@@ -62,14 +65,19 @@ def target_loss(model: Any, ids: Tensor, is_target: Tensor) -> Tensor:
     """Return the mean cross-entropy of the target tokens, each given all earlier tokens of its sequence.
 
     Args:
-        model: causal language model of transformers with a separate output layer `lm_head`.
+        model: causal language model of transformers.
         ids: [B, S], padded on the right. Causal attention needs no mask for this padding.
         is_target: [B, S].
     """
-    hidden = model.model(input_ids=ids[:, :-1]).last_hidden_state
     is_wanted = is_target[:, 1:]
+
+    def select(head: nn.Module, args: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        return (args[0][is_wanted], *args[1:])
+
     # The output layer is a third of the work. It is computed only at positions before a target.
-    return functional.cross_entropy(model.lm_head(hidden[is_wanted]), ids[:, 1:][is_wanted])
+    with model.get_output_embeddings().register_forward_pre_hook(select):
+        logits = model(input_ids=ids[:, :-1], use_cache=False).logits
+    return functional.cross_entropy(logits, ids[:, 1:][is_wanted])
 
 
 def train(
@@ -84,6 +92,8 @@ def train(
     Args:
         next_batch: returns ids [B, S] and the mask of targets [B, S]; see `batch`.
         on_update: called after each update with its number, from 1, and its loss.
+
+    Raises `UserError` if the loss is not finite.
     """
     optimizer = torch.optim.AdamW(model.parameters(), lr=learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
 
@@ -94,6 +104,8 @@ def train(
     schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, factor)
     for step in range(num_updates):
         loss = target_loss(model, *next_batch())
+        if not loss.isfinite():
+            raise UserError(f"the loss of update {step + 1} is {loss:g}; use a learning rate below {learning_rate:g}")
         optimizer.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), MAX_GRADIENT_NORM)
@@ -102,9 +114,25 @@ def train(
         on_update(step + 1, loss.item())
 
 
+def demonstrated(demonstrate: Demonstration, rng: Random) -> Mapping[str, Sequence[Message]]:
+    """Play a demonstration. Raise `UserError` if the function fails, or an agent of the episode has no reply."""
+    name = getattr(demonstrate, "__name__", repr(demonstrate))
+    played = called(f"the demonstration {name}", lambda: demonstrate(rng))
+    if not isinstance(played, Mapping) or not played or not all(map(_has_reply, played.values())):
+        raise UserError(
+            f"the demonstration {name} must return the messages of each agent, of which one has the role 'assistant', "
+            f"got {played!r:.200}"
+        )
+    return played
+
+
+def _has_reply(messages: Any) -> bool:
+    are_messages = isinstance(messages, Sequence) and all(isinstance(message, Message) for message in messages)
+    return are_messages and any(message.role == "assistant" for message in messages)
+
+
 def imitate(
-    model: Any,
-    tokenizer: Any,
+    model: LanguageModel,
     demonstrate: Demonstration,
     *,
     num_updates: int = 400,
@@ -116,26 +144,41 @@ def imitate(
     """Train a model to predict the replies in demonstrations. Every agent of an episode gives one sequence.
 
     Args:
-        model, tokenizer: causal language model of transformers, which is changed, and its tokenizer.
+        model: language model, whose weights are changed.
         batch_size: sequences per update.
         learning_rate: peak learning rate of AdamW.
         seed: seed of the demonstrations.
+
+    Raises:
+        UserError: if a demonstration is malformed or longer than the model's context, or the loss is not finite.
     """
-    rng, encoder = Random(seed), Encoder(tokenizer)
+    rng, tokenizer = Random(seed), model.encoder.tokenizer
+    padding_id = tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
     torch.manual_seed(seed)
 
     def next_batch() -> tuple[Tensor, Tensor]:
         drawn: list[Lesson] = []
         while len(drawn) < batch_size:
-            drawn += [transcript_lesson(messages, encoder) for messages in demonstrate(rng).values()]
-        return batch(drawn[:batch_size], tokenizer.pad_token_id)
+            drawn += [transcript_lesson(each, model.encoder) for each in demonstrated(demonstrate, rng).values()]
+        longest = max(len(lesson.ids) for lesson in drawn)
+        if model.context is not None and longest > model.context:
+            raise UserError(
+                f"a demonstration has {longest} tokens, but the model's context has {model.context}; return shorter "
+                "episodes, or use a model with a longer context"
+            )
+        return batch(drawn[:batch_size], padding_id)
 
-    train(model, num_updates, learning_rate, next_batch, on_update)
+    train(model.base, num_updates, learning_rate, next_batch, on_update)
 
 
 def save(model: Any, tokenizer: Any, out: Path) -> None:
-    """Write the model with float16 weights, which halves the files, and a config that loads the weights as float32."""
-    model.half().save_pretrained(out)
+    """Write the model with float16 weights, which halves the files, and a config that loads the weights as float32.
+
+    Raises `UserError` if a weight is not finite in float16.
+    """
+    if not all(weight.isfinite().all() for weight in model.half().parameters()):
+        raise UserError("the trained weights are not finite in float16, so they are not saved; lower learning_rate")
+    model.save_pretrained(out)
     model.config.dtype = torch.float32
     model.config.save_pretrained(out)
     tokenizer.save_pretrained(out)

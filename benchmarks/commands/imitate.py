@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,12 +9,13 @@ from random import Random
 
 from tyro.conf import Positional
 
+from ..._functions import load_function
 from ..._ownership import refuse_full_folder
 from ..._ranges import Checked, Count, Positive
 from ..._terminal import print_line, terminal
-from ...agents.config import TINY
+from ...agents.config import TINY, ModelConfig
 from ..arguments import parsed
-from ..errors import UserError, check_folder, refusals
+from ..errors import check_folder, refusals
 
 EXAMPLES = ("collm imitate collm.envs.games.mini_shift:demonstration starts/shift",)
 
@@ -45,38 +45,27 @@ class ImitateArguments(Checked):
 
 def run(args: Sequence[str]) -> None:
     arguments = parsed(ImitateArguments, "imitate", args, examples=EXAMPLES)
+    import torch  # late imports: help needs no torch
+
+    from ...agents.language.imitation import demonstrated, imitate, save
+    from ...agents.loading import check_models, load_language_model
+
     with refusals():
         check_folder(arguments.out, "OUT")
         refuse_full_folder(arguments.out)
-        module, _, name = arguments.demonstration.partition(":")
-        try:
-            demonstrate = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError, ValueError) as error:
-            place = arguments.demonstration
-            raise UserError(f"{place!r} cannot be loaded ({error}); write package.module:function") from error
-        played = demonstrate(Random(arguments.seed))
-        if not all(any(message.role == "assistant" for message in messages) for messages in played.values()):
-            raise UserError(f"{arguments.demonstration} returned an agent without replies (role 'assistant')")
-
-    import torch  # late imports: help needs no torch
-
-    from ...agents.language.imitation import imitate, save
-    from ...agents.language.model_files import tokenizer_of
-    from ...agents.language.pretrained import load_model
-    from ...agents.loading import where_of
+        demonstrate = load_function(arguments.demonstration)
+        demonstrated(demonstrate, Random(arguments.seed))
+        config = ModelConfig(model=arguments.model, device="cpu")
+        check_models(config, 1)
+        model = load_language_model(config, arguments.model)
 
     def on_update(update: int, loss: float) -> None:
         if update % 50 == 0 or update == arguments.num_updates:
             terminal().print(f"update {update}/{arguments.num_updates}  loss {loss:.3f}", highlight=False)
 
-    with refusals():
-        where = where_of(arguments.model)
-        model = load_model(where)
-        tokenizer = tokenizer_of(where, model.config)
     torch.set_num_threads(1)  # more threads change the order of sums, and so the weights
     imitate(
         model,
-        tokenizer,
         demonstrate,
         num_updates=arguments.num_updates,
         batch_size=arguments.batch_size,
@@ -84,5 +73,5 @@ def run(args: Sequence[str]) -> None:
         seed=arguments.seed,
         on_update=on_update,
     )
-    save(model, tokenizer, arguments.out)
+    save(model.base, model.encoder.tokenizer, arguments.out)
     print_line(f"model: {arguments.out}")

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import math
-import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any, SupportsFloat, TypeAlias
 
 import numpy as np
@@ -14,6 +12,7 @@ from gymnasium import spaces
 from pettingzoo import ParallelEnv
 
 from ..._errors import UserError
+from ..._functions import called
 from ..core import Infos, ResetResult
 from ..core import StepResult as StepResult
 from ..spaces import MASK, OBSERVATION, flat_mask, has_mask, mask_problem, movers_of, options_of
@@ -93,7 +92,7 @@ class FaultWatch:
 
     def reset(self, seed: int | None, options: dict[str, Any] | None) -> ResetResult:
         self._ended, self._gone = set(), set()
-        result = _called("reset", lambda: self._env.reset(seed=seed, options=options))
+        result = called("reset", lambda: self._env.reset(seed=seed, options=options), EnvironmentFault)
         if not isinstance(result, tuple) or len(result) != 2:
             raise EnvironmentFault(f"reset must return (observations, infos), got {_shown(result)}")
         observations, infos = result
@@ -106,7 +105,7 @@ class FaultWatch:
         return observations, infos
 
     def step(self, actions: Mapping[str, Any]) -> StepResult:
-        result = _called("step", lambda: self._env.step(dict(actions)))
+        result = called("step", lambda: self._env.step(dict(actions)), EnvironmentFault)
         if not isinstance(result, tuple) or len(result) != 5:
             raise EnvironmentFault(f"step must return ({', '.join(STEP_PARTS)}), got {_shown(result)}")
         for name, part in zip(STEP_PARTS, result, strict=True):
@@ -147,7 +146,7 @@ class FaultWatch:
         if not callable(getattr(self._env.unwrapped, "state", None)):
             return None
         try:
-            state = _called("state", self._env.state)
+            state = called("state", self._env.state, EnvironmentFault)
         except EnvironmentFault as fault:
             if isinstance(fault.__cause__, NotImplementedError):
                 return None
@@ -231,15 +230,6 @@ def name_of(env: ParallelEnv[str, Any, Any]) -> str:
     """Return the environment's id, else `metadata["name"]`, else the class name."""
     id = getattr(getattr(env, "spec", None), "id", None)
     return str(id or getattr(env, "metadata", {}).get("name") or type(env).__name__)
-
-
-def _called(name: str, call: Callable[[], Any]) -> Any:
-    try:
-        return call()
-    except (Exception, SystemExit) as error:  # SystemExit: an environment must not end the training
-        frames = traceback.extract_tb(error.__traceback__)
-        place = f"{Path(frames[-1].filename).name}, line {frames[-1].lineno}"
-        raise EnvironmentFault(f"{name} raised {type(error).__name__}: {error} ({place})") from error
 
 
 def _check_mapping(name: str, part: Any) -> None:

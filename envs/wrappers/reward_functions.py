@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -11,6 +10,7 @@ from typing import Any, TypeAlias
 from pettingzoo import ParallelEnv
 from pettingzoo.utils import BaseParallelWrapper
 
+from ..._functions import load_function
 from ..core import TextParallelEnv, Transcript
 
 OWN = "own"
@@ -135,19 +135,11 @@ def _name(given: RewardFunction | str) -> str:
 def _function(given: RewardFunction | str) -> RewardFunction | None:
     if given == OWN:
         return None
-    function: Any = given
-    try:
-        if isinstance(given, str):
-            module, _, name = given.partition(":")
-            function = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ValueError(
-            f"the reward function {given!r} cannot be loaded ({error}); write 'package.module:function', or 'own' for "
-            "the environment's own reward"
-        ) from error
-    if not callable(function):
-        raise ValueError(f"a reward function must be callable with a JudgedTurn, got {given!r}")
-    return function  # type: ignore[no-any-return]
+    if isinstance(given, str):
+        return load_function(given)
+    if not callable(given):
+        raise TypeError(f"a reward function must be callable with a JudgedTurn, got {given!r}")
+    return given
 
 
 def _by_agent(name: str, value: Any, agents: Mapping[str, float]) -> Mapping[str, float]:

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 from tyro.conf import Positional
 
+from ...._functions import called
 from ...._ranges import Checked
 from ...._terminal import print_line, shown, terminal
 from ....envs.core import Message, Outcome, StepResult, TextParallelEnv
@@ -171,10 +172,11 @@ class RecordedTurn(JudgedTurn):
 
 def _judge(name: str, function: Callable[[JudgedTurn], Any], missing: Mapping[str, str], judged: JudgedTurn) -> Any:
     turn = RecordedTurn(name, judged, missing)
-    value = function(turn)
-    for refusal in turn.refused:  # the function has caught the error
-        raise refusal
-    return value
+    try:
+        return called(f"the reward function {name}", lambda: function(turn))
+    finally:
+        for refusal in turn.refused:  # the function has caught the error, or not
+            raise refusal
 
 
 def comparison(rows: Sequence[Mapping[str, Any]], new_rows: Sequence[Mapping[str, Any]]) -> Table:

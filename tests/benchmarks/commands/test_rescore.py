@@ -1,12 +1,14 @@
 """`collm rescore`: reward functions read the same turns from records as in the environment."""
 
 import json
+import re
 
 import pytest
 from leaving_worlds import Asking
 
 from collm.benchmarks.cli import main
 from collm.envs import make, register
+from collm.envs.vectors.faults import EnvironmentFault, FaultWatch
 from collm.envs.wrappers import Recorded, Shares
 
 FIELDS = ("replies", "reward", "numbers", "turn", "is_last")
@@ -83,6 +85,47 @@ def test_functions_read_the_same_turns_as_in_the_environment(tmp_path, capsys, i
     for new, expected in zip(lines(tmp_path / "new.jsonl"), lines(tmp_path / "judged" / "episodes.jsonl"), strict=True):
         assert new["return"] == pytest.approx(expected["return"])
         assert all(new[name] == expected[name] for name in ("agents", "infos", "seed"))
+
+
+class Own(BaseException):
+    pass
+
+
+def fail(turn):
+    raise Own("far")
+
+
+def leave(turn):
+    raise SystemExit(0)
+
+
+def without_argument():
+    return 1.0
+
+
+CONSTANT = 5
+
+
+@pytest.mark.parametrize(
+    ("name", "fault"),
+    [
+        ("fail", "fail raised Own: far (test_rescore.py, line"),
+        ("leave", "leave raised SystemExit: 0"),
+        ("without_argument", "without_argument raised TypeError"),
+        ("CONSTANT", "not callable"),
+        ("nothing", "cannot be loaded"),
+    ],
+)
+def test_faulty_functions_are_one_line(tmp_path, capsys, name, fault):
+    play(Recorded(make("collm/MiniBuild-v0", max_turns=1), tmp_path), [reference], 0)
+    assert main(["rescore", str(tmp_path), "--reward-funcs", f"{__name__}:{name}"]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ") and fault in line
+    if name not in ("CONSTANT", "nothing"):
+        watch = FaultWatch(make("collm/MiniBuild-v0", max_turns=1, reward_funcs=[f"{__name__}:{name}"]))
+        watch.reset(0, None)
+        with pytest.raises(EnvironmentFault, match=re.escape(fault.partition(" ")[2])):
+            watch.step(dict.fromkeys(watch.possible_agents, "hi"))
 
 
 def test_incomplete_records_are_refused_in_one_line(tmp_path, capsys):
