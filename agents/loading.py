@@ -14,13 +14,14 @@ from huggingface_hub import try_to_load_from_cache
 from huggingface_hub.constants import HF_HUB_OFFLINE
 from peft import LoraConfig, PeftModel, TaskType, get_peft_model
 from torch import nn
-from transformers import AutoModelForCausalLM, PreTrainedModel
+from transformers import PreTrainedModel
 from transformers.pytorch_utils import Conv1D
 
 from .._errors import UserError
 from .._json import explained_content, read_json
 from .config import ALL_LINEAR, MAX_NEW_TOKENS, TINY, ModelConfig
 from .decoding.adapters import REFERENCE
+from .decoding.base import context_of
 from .decoding.sampling import Sampling
 from .decoding.steps.graph_steps import check_graphs
 from .encoding import Encoder
@@ -38,6 +39,7 @@ from .language.model_files import (
 )
 from .language.policy import SETTINGS_FILE, LanguagePolicy
 from .language.pretrained import load_adapter, load_model, quiet_peft
+from .language.shape import empty_model
 from .registry import PolicySpec, registered_policy
 from .tiny import STARTS, TINY_DIRECTORY
 from .vllm.client import VLLMClient
@@ -93,7 +95,7 @@ def check_servers(config: ModelConfig, num_agents: int, *, learns: bool) -> None
 def check_room(config: ModelConfig, agents: Sequence[str], observations: Mapping[str, str]) -> None:
     """Raise `UserError` if the first prompt and completion of an agent exceed the context of the agent's model."""
     for agent, name in zip(agents, config.names(len(agents)), strict=True):
-        limit = getattr(model_config(where_of(name)).get_text_config(decoder=True), "max_position_embeddings", None)
+        limit = context_of(model_config(where_of(name)))
         if limit is None or agent not in observations:
             continue
         prompt, _ = _encoder(config, name).prompt(observations[agent])
@@ -355,9 +357,7 @@ def _check_adapter(config: ModelConfig, name: str) -> None:
 
 
 def _check_target_modules(config: ModelConfig, name: str) -> None:
-    with torch.device("meta"):
-        model = AutoModelForCausalLM.from_config(model_config(where_of(name)), trust_remote_code=False)
-    layers = dict(model.named_modules())
+    layers = dict(empty_model(model_config(where_of(name))).named_modules())
     usable = [path for path, layer in layers.items() if isinstance(layer, (nn.Linear, nn.Embedding, Conv1D))]
     for wanted in config.lora_target_modules:
         paths = [path for path in layers if f".{path}".endswith(f".{wanted}")]

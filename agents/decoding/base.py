@@ -10,7 +10,7 @@ import torch
 from peft import PeftModel
 from torch import Tensor, nn
 from torch.nn import functional
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.cache_utils import DynamicCache, DynamicLayer, DynamicSlidingWindowLayer
 
 from ..._errors import UserError
@@ -40,6 +40,12 @@ def computing_type(base: PreTrainedModel) -> torch.dtype:
     """Return the dtype of the model's matmuls: autocast's dtype if autocast is on, else the dtype of the weights."""
     kind = base.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else base.dtype
+
+
+def context_of(config: PreTrainedConfig) -> int | None:
+    """Return the maximum number of tokens of a prompt with its completion. None: unlimited."""
+    limit: int | None = getattr(config.get_text_config(decoder=True), "max_position_embeddings", None)
+    return limit if limit is not None and limit > 0 else None  # XLNet and others write -1 for no limit
 
 
 def window_of(base: PreTrainedModel) -> int | None:

@@ -26,7 +26,7 @@ from ..._errors import UserError
 from ..._progress import advance, expect, phase
 from ..batching import sent
 from .adapters import AdapterBank, active_adapter, check_adapter
-from .base import base_of, computing_type, hidden_states_of, next_logits, window_of
+from .base import base_of, computing_type, context_of, hidden_states_of, next_logits, window_of
 from .cpu import packed_weights, patch_layers
 from .engine import Engine
 from .samples import DrawRecorder, Prompt, Sample
@@ -73,7 +73,7 @@ class Decoder:
         patch_layers(self._base)
         self._value_head = value_head
         config = self._base.config.get_text_config(decoder=True)
-        self._max_length: int | None = getattr(config, "max_position_embeddings", None)
+        self._max_length = context_of(config)
         self._is_stop = np.zeros(config.vocab_size, np.bool_)
         for token in stop_ids:
             if not 0 <= token < config.vocab_size:

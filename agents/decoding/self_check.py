@@ -12,7 +12,7 @@ from transformers.cache_utils import DynamicCache
 
 from ..._errors import UserError
 from ..batching import sent
-from .base import check_layers, computing_type, hidden_states_of, next_logits
+from .base import check_layers, computing_type, context_of, hidden_states_of, next_logits
 from .cpu import FAILURES
 from .engine import Engine
 from .samples import Prompt, Sample
@@ -36,7 +36,7 @@ def check_causal(model: PreTrainedModel) -> int:
         UserError: if a pass on token ids alone raises an error, or if outputs depend on later tokens or their number.
     """
     name, config = type(model).__name__, model.config.get_text_config(decoder=True)
-    length = max(2, min(6, getattr(config, "max_position_embeddings", None) or 6))
+    length = max(2, min(6, context_of(config) or 6))
     ids = torch.arange(2 * length, device=model.device).view(2, length) % config.vocab_size
     ids[1, : length // 2] = ids[0, : length // 2]  # the two rows have the same beginning
     learned = [weight for weight in model.parameters() if weight.requires_grad and weight.numel() <= 2**16]
@@ -53,6 +53,8 @@ def check_causal(model: PreTrainedModel) -> int:
             f"{name} cannot be trained on token ids alone ({cause}); give a causal language model for text, or other "
             "lora_target_modules for adapters"
         ) from error
+    if not outputs.isfinite().all():
+        raise UserError(f"{name} has outputs that are not finite for a few tokens; correct its weights or config.json")
     if not shape[:2] == outputs.shape[:2] == ids.shape:
         raise UserError(f"{name} has hidden states of shape {tuple(shape)}, not one row per token; give another model")
     first, second = outputs[:, : length // 2]
@@ -71,8 +73,10 @@ def check_arena(base: PreTrainedModel) -> int:
     """
     check_layers(base)
     config = base.config.get_text_config(decoder=True)
-    longest = getattr(config, "max_position_embeddings", None) or 23
-    ids = [(np.arange(length) * 7 + 3 * length) % config.vocab_size for length in (11, 4, min(23, longest))]
+    ids = [
+        (np.arange(length) * 7 + 3 * length) % config.vocab_size
+        for length in (11, 4, min(23, context_of(config) or 23))
+    ]
     engine = Engine(base, prefill_tokens=64)
     try:
         worst, scale = _largest_difference(engine, ids)

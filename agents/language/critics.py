@@ -23,6 +23,7 @@ from ..._json import read_json
 from ...envs.core import Message, messages_of
 from ..batching import padded
 from ..core import Critic, CriticInput, HeadCritic, Workplace
+from ..decoding.base import context_of
 from ..decoding.cpu import patch_layers
 from ..decoding.self_check import check_causal
 from ..encoding import MAX_KEPT_TOKENS, Encoder, Recent
@@ -32,6 +33,7 @@ from ..scoring.sharding import Shards, give
 from ..scoring.small_models import SelectiveLastLayer, selective_last_layer, states_at
 from .compact_tokenizer import NUM_OWN_WORDS, CompactTokenizer
 from .heads import value_head
+from .model_files import reason
 from .policy import LanguagePolicy
 from .shape import small_config
 
@@ -150,8 +152,8 @@ class TextCritic(Critic):
             position += tokenized.position
             rows += tokenized.rows
         longest = max(len(row) for row in rows)
-        limit = self.backbone.config.get_text_config().max_position_embeddings
-        if longest > limit:
+        limit = context_of(self.backbone.config)
+        if limit is not None and longest > limit:
             raise UserError(
                 f"a history of {longest} tokens is longer than the critic's context of {limit}; use a critic with a "
                 "longer context, or shorten the texts"
@@ -234,7 +236,10 @@ class TextCritic(Critic):
 def add_lora(backbone: PreTrainedModel, rank: int) -> None:
     """Freeze a critic's model and add LoRA adapters (arXiv:2106.09685) to every linear layer."""
     settings = LoraConfig(r=rank, lora_alpha=2 * rank, target_modules="all-linear", task_type="FEATURE_EXTRACTION")
-    backbone.add_adapter(settings)
+    try:
+        backbone.add_adapter(settings)
+    except ValueError as error:  # peft accepts only some layers of state-space models
+        raise UserError(f"critic_lora_rank: {reason(error)}; train the whole critic") from error
     adapters: Any = backbone.peft_config  # `add_adapter` adds this attribute
     for each in adapters.values():
         if not isinstance(each.target_modules, str):

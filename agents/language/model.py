@@ -15,7 +15,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from ..config import HistoryTokens
 from ..decoding.adapters import REFERENCE, active_adapter
-from ..decoding.base import base_of
+from ..decoding.base import base_of, context_of
 from ..decoding.decoder import Decoder
 from ..decoding.samples import Generator
 from ..decoding.self_check import check_causal
@@ -84,9 +84,7 @@ class LanguageModel:
     @property
     def context(self) -> int | None:
         """Maximum number of tokens of a prompt with its completion. None: unlimited."""
-        config = self.base.config.get_text_config(decoder=True)
-        limit: int | None = getattr(config, "max_position_embeddings", None)
-        return limit
+        return context_of(self.base.config)
 
     @property
     def device(self) -> torch.device:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from pickle import UnpicklingError
 from typing import Any
 
 from peft import LoraConfig
@@ -25,6 +27,7 @@ from ..._json import read_json, refuse_device
 _CUSTOM_CODE = "{} needs custom Python code (auto_map), which is never run; use a model whose code is in transformers"
 WEIGHTS = ("*.safetensors", "*.bin", "*.bin.index.json", "*.safetensors.index.json")
 GGUF = ".gguf"
+_LAYER = re.compile(r"((.*?)\.\d+)\.")  # path of the outermost numbered module of a weight
 _LORA_SETTINGS = set(
     "alpha_pattern base_model_name_or_path fan_in_fan_out inference_mode layers_pattern layers_to_transform lora_alpha "
     "lora_dropout peft_version r rank_pattern target_modules task_type use_rslora".split()
@@ -96,33 +99,22 @@ def model_config(name: str | Path) -> PreTrainedConfig:
 def check_language_model(name: str | Path) -> PreTrainedConfig:
     """Return the configuration of a causal language model. Raise `UserError` for other or malformed models."""
     config = model_config(name)
-    kind = type(config)
-    for is_other, fault in (
-        (config.is_encoder_decoder, "is an encoder-decoder"),
-        (kind in MODEL_FOR_MASKED_LM_MAPPING and not getattr(config, "is_decoder", False), "is an encoder"),
-        (kind not in MODEL_FOR_CAUSAL_LM_MAPPING, "does not generate text"),
-    ):
-        if is_other:
-            raise UserError(f"the model {str(name)!r} ({config.model_type}) {fault}; give a causal language model")
+    _check_kind(name, config, MODEL_FOR_CAUSAL_LM_MAPPING, "does not generate text")
     text = config.get_text_config(decoder=True)
     size, pad = getattr(text, "vocab_size", None), getattr(text, "pad_token_id", None)
     if size is not None and pad is not None and not -size <= pad < size:
         raise UserError(
             f"{name} has pad_token_id={pad}, outside its {size} tokens; correct pad_token_id in config.json"
         )
-    num_tensors = check_weights(name)
-    num_layers = getattr(text, "num_hidden_layers", None) or 0
-    if num_tensors is not None and num_layers > num_tensors:  # building these layers could exhaust the memory
-        raise UserError(f"{name} has {num_tensors} tensors for num_hidden_layers={num_layers}; use a complete model")
+    _check_weights(name, config)
     return config
 
 
 def check_critic_model(name: str | Path) -> None:
     """Raise `UserError` if the files of a critic's model are missing, malformed or inconsistent."""
     config = model_config(name)
-    if type(config) not in MODEL_MAPPING:
-        raise UserError(f"the model {str(name)!r} ({config.model_type}) has no hidden states for a critic's head")
-    check_weights(name)
+    _check_kind(name, config, MODEL_MAPPING, "has no hidden states for a critic's head")
+    _check_weights(name, config)
     tokenizer_of(name, config)
 
 
@@ -140,7 +132,7 @@ def check_reward_model(name: str | Path) -> None:
             f"a reward is one number, but the reward model {str(name)!r} has {config.num_labels} outputs; give a "
             "model trained with num_labels=1"
         )
-    check_weights(name)
+    _check_weights(name, config)
     tokenizer_of(name, config)
 
 
@@ -153,7 +145,7 @@ def tokenizer_of(name: str | Path, config: PreTrainedConfig) -> PreTrainedTokeni
     place, options = source_of(name)
     try:
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(place, trust_remote_code=False, **options)
-        tokenizer("a")  # raises an error if settings have a wrong type
+        is_empty = not tokenizer("a", add_special_tokens=False)["input_ids"]  # an error if settings have a wrong type
     except Exception as error:  # the Rust library raises Exception
         if "auto_map" in found.get("tokenizer_config.json", {}):
             raise UserError(_CUSTOM_CODE.format(f"the tokenizer of the model {str(name)!r}")) from error
@@ -163,7 +155,7 @@ def tokenizer_of(name: str | Path, config: PreTrainedConfig) -> PreTrainedTokeni
         ) from error
     text = config.get_text_config()
     size = getattr(text, "vocab_size", None)
-    if tokenizer.vocab_size == 0:
+    if is_empty:
         raise UserError(f"the tokenizer of the model {str(name)!r} is empty; save a complete tokenizer into its folder")
     token, last = max(tokenizer.get_vocab().items(), key=lambda item: item[1])
     ids = {f"the id of {token!r}": [last]}
@@ -179,8 +171,22 @@ def tokenizer_of(name: str | Path, config: PreTrainedConfig) -> PreTrainedTokeni
     return tokenizer
 
 
-def check_loaded(name: str | Path, model: Any, missing: Sequence[str]) -> None:
-    """Raise `UserError` if weights of a loaded model are NaN, infinite or `missing` in the model's files."""
+def check_loaded(name: str | Path, model: Any, missing: Sequence[str], unexpected: Collection[str] = ()) -> None:
+    """Raise `UserError` if weights of a loaded model are NaN, infinite or `missing` in the model's files.
+
+    Also raise it if `unexpected` weights of the files belong to further layers, which the model lacks.
+    """
+    prefix = f"{model.base_model_prefix}." if unexpected else ""
+    modules = {path.removeprefix(prefix) for path, _ in model.named_modules()}
+    numbered = {match[1] for key in unexpected if (match := _LAYER.match(key.removeprefix(prefix)))}
+    kinds = {match[2] for path in modules if (match := _LAYER.match(f"{path}."))}
+    unread = [path for path in numbered - modules if path.rpartition(".")[0] in kinds]
+    # Layers that predict several tokens at once are not part of the model.
+    if len(unread) > (getattr(model.config.get_text_config(decoder=True), "num_nextn_predict_layers", None) or 0):
+        raise UserError(
+            f"the files of the model {str(name)!r} have layers that config.json leaves out, such as "
+            f"{min(unread)!r}; correct num_hidden_layers"
+        )
     if missing:
         raise UserError(
             f"the files of the model {str(name)!r} lack {len(missing)} weights, such as {sorted(missing)[0]!r}, which "
@@ -200,35 +206,60 @@ def check_finite(name: str | Path, weights: Iterable[tuple[str, Tensor]]) -> Non
 
 
 def reason(error: Exception) -> str:
-    """Return the first line, or the first 300 characters, of another library's error message."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return (lines[0] if lines else type(error).__name__)[:300]
+    """Return the first line of another library's error message, with the next line if it is a heading."""
+    if isinstance(error, UnpicklingError):  # the message advises to run the file's code
+        return "a weight file is not safe or not complete; convert the weights to safetensors"
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    line = " ".join(lines[: 2 if lines[0].endswith(":") else 1])
+    return f"{type(error).__name__} {line}"[:300] if isinstance(error, KeyError) else line[:300]
 
 
-def check_weights(name: str | Path) -> int | None:
-    """Check that weight files are complete, and return the number of their tensors. None: unknown."""
+def _check_kind(name: str | Path, config: PreTrainedConfig, mapping: Any, fault: str) -> None:
+    """Raise `UserError` if a model is not causal, or its kind is not in a mapping of transformers (`fault`)."""
+    kind = type(config)
+    for is_other, cause in (
+        (config.is_encoder_decoder, "is an encoder-decoder"),
+        (kind in MODEL_FOR_MASKED_LM_MAPPING and not getattr(config, "is_decoder", False), "is an encoder"),
+        (kind not in mapping, fault),
+    ):
+        if is_other:
+            raise UserError(f"the model {str(name)!r} ({config.model_type}) {cause}; give a causal language model")
+
+
+def _check_weights(name: str | Path, config: PreTrainedConfig) -> None:
+    """Raise `UserError` if weight files are not complete, or do not have the number of layers in the settings."""
     folder = Path(name)
     if not folder.is_dir():  # hub name or GGUF file
-        return None
+        return
+    if (settings := adapter_settings(name)) is not None:
+        _check_weights(settings["base_model_name_or_path"], config)
     if not any(file.name != "value_head.safetensors" for pattern in WEIGHTS for file in folder.glob(pattern)):
         raise UserError(f"{folder} contains no weights (model.safetensors); give a folder saved by save_pretrained")
+    names: dict[str, dict[str, str]] = {}
     for file in sorted(folder.glob("*.index.json")):
         files = read_json(file).get("weight_map")
-        if not isinstance(files, dict) or any(Path(str(each)).name != each for each in files.values()):
+        if not isinstance(files, dict) or not files or any(Path(str(each)).name != each for each in files.values()):
             raise UserError(f"weight_map in {file} is missing or names files in other folders; save the model again")
+        names[file.name] = files
     file = folder / "generation_config.json"
     if file.is_file():
         try:
             read_json(file)
         except UserError as error:
             warnings.warn(f"{error}; the file is ignored, and the model is used without it", UserWarning, stacklevel=3)
-    num_tensors = 0
+    tensors: dict[str, str] = {}  # tensor -> file
     for file in sorted(folder.glob("*.safetensors")):
         refuse_device(file)
         try:
-            with safe_open(file, framework="pt") as tensors:
-                num_tensors += len(tensors.keys())
+            with safe_open(file, framework="pt") as content:
+                tensors |= dict.fromkeys(content.keys(), file.name)
         except (SafetensorError, OSError) as error:
             raise UserError(f"{file} is not a complete weight file: {error}; copy or save it again") from error
-    has_model = any(folder.glob("model*.safetensors"))  # otherwise an adapter, or a format other than safetensors
-    return num_tensors if has_model else None
+    if not any(folder.glob("model*.safetensors")):  # an adapter, or a format other than safetensors
+        return
+    index = "model.safetensors.index.json"
+    if not (folder / "model.safetensors").is_file() and (lost := names.get(index, {}).items() - tensors.items()):
+        raise UserError("{} lacks the tensor {!r} in {}; copy or save it again".format(folder, *min(lost)))
+    num_layers = getattr(config.get_text_config(decoder=True), "num_hidden_layers", None)
+    if num_layers is not None and not 1 <= num_layers <= len(tensors):  # building these layers could exhaust the memory
+        raise UserError(f"{name} has {len(tensors)} tensors for num_hidden_layers={num_layers}; use a complete model")

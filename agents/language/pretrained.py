@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,14 +33,23 @@ def load_model(
     if settings is not None:
         return _merged(name, settings, kind, dtype, options)
     place, source = source_of(name)
+    options |= {"output_loading_info": True, "ignore_mismatched_sizes": True, "trust_remote_code": False}
+    log = logging.getLogger("transformers.modeling_utils")
+    log.addFilter(_is_no_report)
     try:
-        model, loading = kind.from_pretrained(
-            place, dtype=dtype, output_loading_info=True, trust_remote_code=False, **source, **options
-        )
+        model, loading = kind.from_pretrained(place, dtype=dtype, **source, **options)
     except Exception as error:  # transformers can raise any exception for malformed files
         raise UserError(f"the model {str(name)!r} cannot be loaded: {reason(error)}") from error
+    finally:
+        log.removeFilter(_is_no_report)
+    for weight, shape, expected in sorted(loading["mismatched_keys"]):
+        raise UserError(
+            f"the model {str(name)!r} cannot be loaded: {weight!r} has the shape {tuple(shape)} in its files, but "
+            f"{tuple(expected)} by its config.json"
+        )
     # The pooler is not used: critics read the last hidden states.
-    check_loaded(name, model, [weight for weight in loading["missing_keys"] if not weight.startswith("pooler.")])
+    missing = [weight for weight in loading["missing_keys"] if not weight.startswith("pooler.")]
+    check_loaded(name, model, missing, loading["unexpected_keys"])
     if source:
         # The weights are not quantized any more, but transformers would refuse to save them.
         vars(model.config).pop("quantization_config", None)
@@ -60,6 +70,10 @@ def load_adapter(model: Any, folder: str | Path, name: str) -> Any:
         raise UserError(f"the adapter {str(folder)!r} cannot be loaded: {reason(error)}") from error
     check_loaded(folder, model, [*loaded.missing_keys, *loaded.unexpected_keys])
     return model
+
+
+def _is_no_report(record: logging.LogRecord) -> bool:
+    return "LOAD REPORT" not in str(record.msg)  # a table of what `load_model` checks itself
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+from ..decoding.base import context_of
 from .heads import keep_head_precise
 from .model_files import tokenizer_of
 from .pretrained import load_model
@@ -46,8 +47,7 @@ class RewardModel:
         self.model = model.eval()
         self.compute_dtype = compute_dtype
         self.tokenizer = tokenizer
-        limit = getattr(model.config.get_text_config(), "max_position_embeddings", None)
-        self.max_tokens = min(limit or tokenizer.model_max_length, tokenizer.model_max_length)
+        self.max_tokens = min(context_of(model.config) or tokenizer.model_max_length, tokenizer.model_max_length)
 
     @classmethod
     def load(

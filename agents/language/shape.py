@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import json
+from copy import deepcopy
 from dataclasses import dataclass, replace
-from functools import cache
 from typing import Any
 
 import torch
 from torch import nn
-from transformers import AutoConfig, AutoModel, AutoModelForCausalLM, LlamaConfig, PreTrainedConfig
+from transformers import AutoModel, AutoModelForCausalLM, LlamaConfig, PreTrainedConfig
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING
+
+from ..._errors import UserError
+from .model_files import reason
 
 _QWEN3 = {"model_type": "qwen3", "vocab_size": 151936, "max_position_embeddings": 40960, "head_dim": 128}
 # Configurations of hub models, so that memory plans need no files of these models.
@@ -56,7 +58,11 @@ class ModelShape:
 
     @classmethod
     def of(cls, config: PreTrainedConfig) -> ModelShape:
-        return _shape(config.to_json_string(use_diff=False))
+        """Compute the sizes of a model from its configuration. Raise `UserError` if a setting is invalid."""
+        settings = config.to_json_string(use_diff=False)
+        if settings not in _SHAPES:
+            _SHAPES[settings] = _shape(config)
+        return _SHAPES[settings]
 
     @property
     def num_embedded(self) -> int:
@@ -112,21 +118,30 @@ class ModelShape:
         return norms + 2 * FLOAT32 + inputs + attention + compute * (2 * inner * f + row_length)
 
 
-@cache
-def _shape(settings: str) -> ModelShape:
-    config = AutoConfig.for_model(**json.loads(settings))
-    is_causal = type(config) in MODEL_FOR_CAUSAL_LM_MAPPING
-    kind: Any = AutoModelForCausalLM if is_causal else AutoModel
-    with torch.device("meta"):
-        model = kind.from_config(config)
+_SHAPES: dict[str, ModelShape] = {}  # of configurations
+
+
+def empty_model(config: PreTrainedConfig) -> Any:
+    """Build a model without weights, with an output head if possible. Raise `UserError` if a setting is invalid."""
+    kind: Any = AutoModelForCausalLM if type(config) in MODEL_FOR_CAUSAL_LM_MAPPING else AutoModel
+    try:
+        with torch.device("meta"):
+            # The weights' type in the files may be one without operations, such as float8.
+            return kind.from_config(deepcopy(config), dtype=torch.float32, trust_remote_code=False)
+    except Exception as error:  # transformers can raise any exception for invalid settings
+        raise UserError(f"config.json of the model {config.name_or_path!r} has a fault: {reason(error)}") from error
+
+
+def _shape(config: PreTrainedConfig) -> ModelShape:
+    model = empty_model(config)
     text = config.get_text_config(decoder=True)
-    head = model.get_output_embeddings() if is_causal else None
+    head = model.get_output_embeddings() if type(config) in MODEL_FOR_CAUSAL_LM_MAPPING else None
     linear = {name: layer for name, layer in model.named_modules() if isinstance(layer, nn.Linear)}
     inside = [layer for layer in linear.values() if layer is not head]
-    num_heads = text.num_attention_heads
-    num_key_heads = getattr(text, "num_key_value_heads", None) or num_heads
-    head_dim = getattr(text, "head_dim", None) or text.hidden_size // num_heads
-    widest = getattr(text, "intermediate_size", None) or 4 * text.hidden_size
+    num_heads = _largest(text, "num_attention_heads") or 1  # 1 for state-space models
+    num_key_heads = _largest(text, "num_key_value_heads") or num_heads
+    head_dim = _largest(text, "head_dim") or text.hidden_size // num_heads
+    widest = _largest(text, "intermediate_size") or 4 * text.hidden_size
     names = {name.rsplit(".", 1)[-1] for name, _ in model.named_modules()}
     return ModelShape(
         num_weights=sum(weight.numel() for weight in model.parameters()),
@@ -146,6 +161,14 @@ def _shape(settings: str) -> ModelShape:
         is_tied=head is None or head.weight is model.get_input_embeddings().weight,
         has_head_norms="q_norm" in names,
     )
+
+
+def _largest(config: PreTrainedConfig, name: str) -> int | None:
+    """Return the largest value of a setting in all layers. None: the model does not have this setting."""
+    layers: Any = config.per_layer_config if getattr(config, "is_heterogeneous", False) else [config]
+    values = [getattr(layer, name, None) for layer in layers]
+    flat = [value for each in values for value in (each if isinstance(each, list) else [each])]
+    return max((value for value in flat if value is not None), default=None)
 
 
 def _power_of_two(size: int) -> int:

@@ -3,7 +3,7 @@ import pytest
 import torch
 from architectures import model_of
 from fakes import Chatter, byte_tokenizer, language_policy, random_llama
-from transformers import AutoModel
+from transformers import AutoConfig, AutoModel
 
 from collm._errors import UserError
 from collm.agents.core import CriticInput
@@ -97,6 +97,27 @@ def test_a_critic_with_one_value_per_agent_is_saved_with_its_head(tmp_path):
 def test_a_backbone_whose_values_change_with_later_tokens_is_refused():
     with pytest.raises(UserError, match="BertGenerationEncoder is not causal"):
         TextCritic(model_of("bidirectional").base_model, byte_tokenizer())
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("kind", ["xlnet", "t5", "bart"])
+def test_other_backbones_that_are_not_causal_are_refused(kind):
+    config = AutoConfig.for_model(kind, vocab_size=97, d_model=32, num_layers=1, n_layer=1, n_head=4, num_heads=4)
+    with pytest.raises(UserError, match=r"not causal|token ids alone"):
+        TextCritic(AutoModel.from_config(config), byte_tokenizer())
+
+
+@pytest.mark.parametrize("kind", ["bloom", "mamba"])
+def test_a_backbone_without_a_maximum_context_values_any_history(kind):
+    config = AutoConfig.for_model(kind, vocab_size=340, hidden_size=32, n_layer=1, num_hidden_layers=1, n_head=4)
+    assert TextCritic(AutoModel.from_config(config), byte_tokenizer()).values(
+        [CriticInput(("hi " * 99,))]
+    ).tolist() == [0]
+
+
+def test_layers_that_cannot_have_adapters_are_one_line():
+    with pytest.raises(UserError, match="critic_lora_rank"):
+        add_lora(model_of("mamba").base_model, 2)
 
 
 def test_the_head_has_the_size_of_the_hidden_states_not_of_the_layers():

@@ -3,10 +3,12 @@ import math
 
 import pytest
 import torch
+from architectures import smallest_model
 from torch import nn
 from torch._subclasses.fake_tensor import FakeTensorMode
 from transformers import AutoConfig, AutoModel, AutoModelForCausalLM
 
+from collm._errors import UserError
 from collm.agents.language.shape import KNOWN, ModelShape
 from collm.agents.loading import with_adapters
 from collm.agents.scoring.recomputing import recompute_layers
@@ -88,6 +90,34 @@ def test_encoders_have_no_output_matrix_and_known_models_their_published_sizes()
         assert shape.num_weights / 1e9 == pytest.approx(billions, abs=0.05)
         assert (shape.num_weights - embedded) / 1e9 == pytest.approx(linear, abs=0.05)
         assert shape.kv_per_token(2) == kept
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"dtype": "float8_e4m3fn"},
+        {"rms_norm_eps": float("nan")},
+        {"model_type": "mamba"},
+        {"model_type": "mamba2", "num_heads": 3},
+    ],
+)
+def test_settings_without_effect_on_sizes_are_accepted(changes):
+    config = AutoConfig.for_model(**{"model_type": "llama", **SIZES, **changes})
+    assert ModelShape.of(config).num_weights > 0 and ModelShape.of(config) is ModelShape.of(config)
+
+
+@pytest.mark.parametrize("kind", ["gemma3n_text", "gemma4_text"])
+def test_the_largest_layer_counts_if_layers_have_different_sizes(kind):
+    model = smallest_model(kind)
+    shape = ModelShape.of(model.config)
+    assert shape.num_weights == sum(weight.numel() for weight in model.parameters())
+    assert shape.key == max(layer.out_features for name, layer in model.named_modules() if name.endswith("k_proj"))
+
+
+@pytest.mark.parametrize("changes", [{"hidden_act": "nope"}, {"rope_parameters": {"rope_type": "nope"}}])
+def test_settings_with_which_no_model_can_be_built_are_refused(changes):
+    with pytest.raises(UserError, match="KeyError 'nope'"):
+        ModelShape.of(AutoConfig.for_model("llama", **SIZES, **changes))
 
 
 @pytest.mark.parametrize("kind", CONFIGS)
