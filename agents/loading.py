@@ -82,6 +82,14 @@ def check_models(config: ModelConfig, num_agents: int) -> None:
             _check_adapter(config, name)
 
 
+def check_template_kwargs(config: ModelConfig) -> None:
+    """Raise `UserError` if an argument of the chat template is not a variable of any model's template."""
+    encoders = chat_encoders(config).values() if config.template_kwargs else ()
+    names = {"chat_template"}.union(*(each.template.names for each in encoders if each.template is not None))
+    if encoders and (unknown := sorted(config.template_kwargs.keys() - names)):
+        raise UserError(f"template_kwargs has {unknown[0]!r}, which no chat template of the models reads; leave it out")
+
+
 def check_servers(config: ModelConfig, num_agents: int, *, learns: bool) -> None:
     """Raise `ServerError` if a vLLM server does not respond, or lacks an option that training (`learns`) needs."""
     for address in dict.fromkeys(address for each in config.servers(num_agents) for address in each):

@@ -8,10 +8,14 @@ from functools import partial
 import numpy as np
 import pytest
 from chat_templates import FAMILIES, tokenizer_for
-from fakes import random_llama
+from fakes import byte_tokenizer, random_llama
 
+from collm._errors import UserError
+from collm.agents.chat_template import ChatTemplate
+from collm.agents.config import ModelConfig
 from collm.agents.core import Completion
 from collm.agents.encoding import Encoder, TokenRecord, end_ids_of
+from collm.agents.loading import check_template_kwargs
 from collm.envs import Message, Transcript, make, specs
 from collm.envs.core import answer_in
 from collm.envs.spaces import movers_of
@@ -179,6 +183,57 @@ def test_a_template_that_does_not_show_texts_is_refused():
     lists = "{% for m in messages %}{% for part in m.content %}{{ part.text }}{% endfor %}{% endfor %}"
     with pytest.raises(ValueError, match="renders a reply 0 times"):
         with_template("granite", lambda template: lists)
+
+
+LOOP = "{% for message in messages %}<{{ message.role }}>{{ message.content }}\n{% endfor %}<assistant>"
+TWICE = "{% macro f(n) %}{% if n %}{{ f(n - 1) }}{{ f(n - 1) }}{% endif %}{% endmacro %}{{ f(60) }}"
+
+
+@pytest.mark.parametrize(
+    ("source", "fault"),
+    [
+        ("{% for i in range(99999) %}{%- for j in range(99999) -%}\n{% endfor %}{% endfor %}" + LOOP, "100000 steps"),
+        (TWICE + LOOP, "100000 steps"),
+        ("{% set raise_exception = 1 %}" + TWICE + LOOP, "100000 steps"),
+        ("{% for i in range(9999) %}{{ messages }}{% endfor %}" + LOOP, "1000000 characters"),
+        (LOOP.replace("in messages", "in messages | reverse"), "order"),
+        (LOOP.replace("in messages", "in messages | sort(attribute='content')"), "order"),
+        ("{% for %}" + LOOP, "TemplateSyntaxError"),
+    ],
+)
+def test_templates_that_take_long_or_change_the_order_are_refused(source, fault):
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = source
+    with pytest.raises(UserError, match=fault):
+        Encoder(tokenizer)
+
+
+@pytest.mark.parametrize(
+    "start", ["", "\n", "  {% if true %}\n  x{% endif %}\n", "\n\n  {%- for i in range(2) +%}\n a {% endfor %}"]
+)
+def test_the_limit_of_steps_does_not_change_white_space(start):
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template = f"{start}{LOOP}\n\n"
+    for arguments in ({}, {"strftime_now": "2026-01-31"}):
+        text = ChatTemplate(tokenizer, arguments).render([("user", "hi")])
+        assert text == tokenizer.apply_chat_template([{"role": "user", "content": "hi"}], tokenize=False)
+
+
+@pytest.mark.parametrize("name", ["max_length", "return_dict", "tokenize", "messages", "tools", "conversation"])
+def test_arguments_of_transformers_are_not_arguments_of_the_template(name):
+    with pytest.raises(UserError, match=f"template_kwargs has '{name}'"):
+        Encoder(byte_tokenizer(), template_kwargs={name: 1})
+
+
+@pytest.mark.parametrize("name", ["enable_thinkin", ""])
+def test_arguments_that_no_template_reads_are_refused(name, tmp_path):
+    random_llama().save_pretrained(tmp_path)
+    tokenizer = byte_tokenizer()
+    tokenizer.chat_template += "{% if is_brief %}.{% endif %}"
+    tokenizer.save_pretrained(tmp_path)
+    with pytest.raises(UserError, match=f"template_kwargs has '{name}'"):
+        check_template_kwargs(ModelConfig(model=f"tiny,{tmp_path}", template_kwargs={name: False}))
+    check_template_kwargs(ModelConfig(model=f"tiny,{tmp_path}", template_kwargs={"is_brief": True}))
 
 
 def test_a_named_template_is_chosen_by_its_name():

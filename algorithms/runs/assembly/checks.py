@@ -10,7 +10,15 @@ from pettingzoo import ParallelEnv
 from ...._cluster import Cluster
 from ....agents.config import BAG_OF_WORDS, ModelConfig
 from ....agents.language.model_files import check_critic_model, check_reward_model
-from ....agents.loading import check_device, check_models, check_room, check_servers, named_policy, where_of
+from ....agents.loading import (
+    check_device,
+    check_models,
+    check_room,
+    check_servers,
+    check_template_kwargs,
+    named_policy,
+    where_of,
+)
 from ....agents.numeric.config import Images
 from ....agents.numeric.policy import NumericPolicy
 from ....agents.registry import registered_critic
@@ -220,6 +228,7 @@ def check_team(env: Any, model: ModelConfig, seed: int = 0, images: Images = "au
     if writes_text(env):
         part = part_of(model, agents, others)
         check_models(part, len(others))
+        check_template_kwargs(part)
         check_servers(part, len(others), learns=learns)
         check_room(part, others, env.reset(seed=seed)[0])
         return
