@@ -58,9 +58,8 @@ class ChatTemplate:
         self.prompt = self.render([("user", ".")])
         self._joins_neighbors = not self._shows("user", "user")
         self._takes_system = self._shows("system", "user"), self._shows("user", "assistant", "system", "user")
-        first, last = _SLOTS[:2]
-        before, after = self.split([("user", first), ("assistant", REPLY), ("user", last)])
-        if first not in before or last not in after:
+        before, after = self.split([("user", _SLOTS[0]), ("assistant", REPLY), ("user", _SLOTS[1])])
+        if _SLOTS[0] not in before or _SLOTS[1] not in after:
             raise UserError("the chat template does not render messages in their order; use another, or is_chat=False")
         before, self.after_reply = self.split([("user", "."), ("assistant", REPLY), ("user", ".")])
         has_prompt = self.prompt != self.render([("user", ".")], is_prompt=False)

@@ -42,6 +42,8 @@ def line_of(error: Exception) -> str | None:
     if torch is not None and isinstance(error, torch.OutOfMemoryError):
         cause = str(error).split(" GPU ")[0]  # the rest is a paragraph about the allocator
         return f"{cause} Lower --max-batch-tokens, --num-envs or --kv-memory, or use --offload moments"
+    if isinstance(error, MemoryError) or "can't allocate memory" in str(error):  # RuntimeError of torch
+        return f"the memory of this machine is not sufficient; lower the sizes ({str(error).rpartition('you ')[2]})"
     return None
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from pickle import UnpicklingError
 from typing import Any
@@ -106,7 +106,7 @@ def check_language_model(name: str | Path) -> PreTrainedConfig:
         raise UserError(
             f"{name} has pad_token_id={pad}, outside its {size} tokens; correct pad_token_id in config.json"
         )
-    _check_weights(name, config)
+    check_weights(name, config)
     return config
 
 
@@ -114,7 +114,7 @@ def check_critic_model(name: str | Path) -> None:
     """Raise `UserError` if the files of a critic's model are missing, malformed or inconsistent."""
     config = model_config(name)
     _check_kind(name, config, MODEL_MAPPING, "has no hidden states for a critic's head")
-    _check_weights(name, config)
+    check_weights(name, config)
     tokenizer_of(name, config)
 
 
@@ -132,7 +132,7 @@ def check_reward_model(name: str | Path) -> None:
             f"a reward is one number, but the reward model {str(name)!r} has {config.num_labels} outputs; give a "
             "model trained with num_labels=1"
         )
-    _check_weights(name, config)
+    check_weights(name, config)
     tokenizer_of(name, config)
 
 
@@ -226,13 +226,13 @@ def _check_kind(name: str | Path, config: PreTrainedConfig, mapping: Any, fault:
             raise UserError(f"the model {str(name)!r} ({config.model_type}) {cause}; give a causal language model")
 
 
-def _check_weights(name: str | Path, config: PreTrainedConfig) -> None:
-    """Raise `UserError` if weight files are not complete, or do not have the number of layers in the settings."""
+def check_weights(name: str | Path, config: PreTrainedConfig | None = None) -> None:
+    """Raise `UserError` if weight files are not complete, or do not have the number of layers in `config`."""
     folder = Path(name)
     if not folder.is_dir():  # hub name or GGUF file
         return
     if (settings := adapter_settings(name)) is not None:
-        _check_weights(settings["base_model_name_or_path"], config)
+        check_weights(settings["base_model_name_or_path"], config)
     if not any(file.name != "value_head.safetensors" for pattern in WEIGHTS for file in folder.glob(pattern)):
         raise UserError(f"{folder} contains no weights (model.safetensors); give a folder saved by save_pretrained")
     names: dict[str, dict[str, str]] = {}
@@ -255,7 +255,7 @@ def _check_weights(name: str | Path, config: PreTrainedConfig) -> None:
                 tensors |= dict.fromkeys(content.keys(), file.name)
         except (SafetensorError, OSError) as error:
             raise UserError(f"{file} is not a complete weight file: {error}; copy or save it again") from error
-    if not any(folder.glob("model*.safetensors")):  # an adapter, or a format other than safetensors
+    if config is None or not any(folder.glob("model*.safetensors")):  # an adapter, or a format other than safetensors
         return
     index = "model.safetensors.index.json"
     if not (folder / "model.safetensors").is_file() and (lost := names.get(index, {}).items() - tensors.items()):

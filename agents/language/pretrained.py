@@ -14,6 +14,7 @@ from peft import PeftModel
 from peft.tuners.tuners_utils import BaseTunerLayer
 from torch import Tensor, nn
 from transformers import AutoModel, AutoModelForCausalLM, GenerationConfig
+from transformers.utils import logging as transformers_logging
 
 from ..._errors import UserError
 from .model_files import adapter_settings, check_loaded, reason, source_of
@@ -36,6 +37,7 @@ def load_model(
     options |= {"output_loading_info": True, "ignore_mismatched_sizes": True, "trust_remote_code": False}
     log = logging.getLogger("transformers.modeling_utils")
     log.addFilter(_is_no_report)
+    transformers_logging.disable_progress_bar()
     try:
         model, loading = kind.from_pretrained(place, dtype=dtype, **source, **options)
     except Exception as error:  # transformers can raise any exception for malformed files

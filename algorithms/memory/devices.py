@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
 from pathlib import Path
 
 import torch
@@ -37,6 +38,14 @@ def capacity(device: torch.device) -> int:
     if _CGROUP.is_file() and (limit := _CGROUP.read_text().strip()).isdigit():
         total = min(total, int(limit))
     return total
+
+
+def check_counts(counts: Mapping[str, int]) -> None:
+    """Raise `UserError` if there is no memory for the numbers of objects of settings. An object takes 1 KiB."""
+    room = capacity(torch.device("cpu"))
+    for name, count in counts.items():
+        if count * 2**10 > room:
+            raise UserError(f"{name} needs {count} KiB of memory or more, but there are {room // 2**10}; lower {name}")
 
 
 def usable(total: int) -> int:

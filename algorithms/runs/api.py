@@ -21,7 +21,6 @@ from typing import Any, TypeAlias
 import torch
 from pettingzoo import ParallelEnv
 from rich.console import Console
-from transformers.utils import logging as transformers_logging
 
 from ..._errors import UserError
 from ..._json import explained_content
@@ -237,7 +236,6 @@ def train_experiment(
     """
     screen = (console or terminal()) if current().is_writer else terminal(quiet=True)
     notice = partial(print_line, console=screen)
-    transformers_logging.disable_progress_bar()
     check_start(threads, options.get("log"))
     if not is_prepared:
         prepare_run(experiment, directory, resume=resume, init_from=options.get("init_from"))
@@ -311,7 +309,6 @@ def load_run(
         device: device of the policies. None: the run's setting.
         trust: allow settings that refer to code, servers, or files outside the folder; see docs/threat_model.md.
     """
-    transformers_logging.disable_progress_bar()
     directory = Path(directory)
     experiment = load_experiment(directory, trust=trust, is_env_given=env is not None)
     if env is not None:

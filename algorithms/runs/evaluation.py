@@ -15,6 +15,7 @@ from ..._ownership import replaced
 from ...envs.core import TextParallelEnv
 from ...envs.games.pictures import write_gif
 from ...envs.registration.turn_limit import watched_turns
+from ..memory.devices import check_counts
 from ..rollout.collector import Plan, RolloutCollector
 from ..rollout.episode import Episode
 from ..rollout.intervals import Interval, bootstrap_interval
@@ -100,6 +101,7 @@ def evaluate_on(
         max_turns: joint turns after which an episode is truncated. None: the environment's limit, or
             `DEFAULT_TURN_LIMIT` if the environment has no limit.
     """
+    check_counts({"the number of episodes": len(seeds)})
     collector.next_index = 0
     collector.keeps_vectors = False
     collector.max_turns = watched_turns(collector.vector.turn_limit, max_turns)

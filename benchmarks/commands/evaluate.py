@@ -227,12 +227,10 @@ def log_name(arguments: EvaluateArguments, number: int, name: str) -> str:
 def loaded(
     arguments: EvaluateArguments, folders: Sequence[Path], out: Path, kwargs: Mapping[str, Any]
 ) -> Iterator[Run]:
-    from transformers.utils import logging as transformers_logging
 
     from ...agents.loading import chat_encoders, chat_lines
     from ...algorithms.runs.api import load_run, untrained
 
-    transformers_logging.disable_progress_bar()
     env = arguments.env
     for directory in folders:
         team = load_run(directory, env=env, trust=arguments.trust)

@@ -49,8 +49,10 @@ def run(args: Sequence[str]) -> None:
 
     from ...agents.language.imitation import demonstrated, imitate, save
     from ...agents.loading import check_models, load_language_model
+    from ...algorithms.memory.devices import check_counts
 
     with refusals():
+        check_counts({"batch_size": arguments.batch_size})
         check_folder(arguments.out, "OUT")
         refuse_full_folder(arguments.out)
         demonstrate = load_function(arguments.demonstration)

@@ -16,8 +16,6 @@ from statistics import fmean
 from tempfile import TemporaryDirectory
 from typing import Any, TypeAlias
 
-from transformers.utils import logging as transformers_logging
-
 from ..._errors import UserError
 from ...agents.config import ModelConfig
 from ...algorithms.rollout.episode import Episode
@@ -67,7 +65,6 @@ def red_team(
     Raises:
         UserError: if the environment has no texts, no reference replies or no truth metric.
     """
-    transformers_logging.disable_progress_bar()
     kwargs = dict(env_kwargs or {})
     world = make(env, **kwargs)
     try:

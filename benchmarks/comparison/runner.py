@@ -27,7 +27,7 @@ class Launcher(ABC):
 
     @abstractmethod
     def start(self, job: Job, directory: Path, stops_at: float | None = None) -> None:
-        """Start or resume a run. At `stops_at`, in seconds since the epoch, the run ends with a checkpoint."""
+        """Start or resume a run. At `stops_at`, a time of `time.monotonic`, the run ends with a checkpoint."""
 
     @abstractmethod
     def messages(self) -> list[tuple[Job, Message]]:
@@ -164,14 +164,14 @@ def compare(
         refuse_foreign_folder(out / job.directory)
     watcher.skipped(skipped)
     num_running = 0
-    stops_at = None if minutes is None else time.time() + 60 * minutes
+    stops_at = None if minutes is None else time.monotonic() + 60 * minutes
     finished: list[Job] = []
     left: list[Job] = []
     failures: dict[Path, str] = {}
     launcher = launcher or Processes()
     try:
         while waiting or num_running:
-            if stops_at is not None and time.time() >= stops_at:
+            if stops_at is not None and time.monotonic() >= stops_at:
                 left += waiting
                 waiting = []
             while waiting and num_running < num_workers:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -36,6 +37,7 @@ def _worked(
 
     import_from(paths)
     Path(directory).mkdir(parents=True, exist_ok=True)
+    stops_at = None if stops_at is None else stops_at + time.monotonic() - time.time()
     return work(ray.get(job[0]), Path(directory), partial(mailbox.put.remote, number), stops_at)
 
 
@@ -64,6 +66,8 @@ class RayTasks(Launcher):
         return max(1, int(room))
 
     def start(self, job: Job, directory: Path, stops_at: float | None = None) -> None:
+        # Machines of a cluster have different monotonic clocks, so they get a Unix time.
+        stops_at = None if stops_at is None else stops_at + time.time() - time.monotonic()
         self._jobs.append((job, directory.absolute(), stops_at))
         self._begin(len(self._jobs) - 1)
 

@@ -15,7 +15,6 @@ from multiprocessing import connection, parent_process
 from pathlib import Path
 
 import torch
-from transformers.utils import logging as transformers_logging
 
 from ..._errors import UserError
 from ..._ownership import write_text
@@ -41,7 +40,7 @@ def is_finished(directory: Path) -> bool:
 
 
 class Deadline(StopSignals):
-    """Stops a run at a signal, or at the time `at` in Unix seconds. `at` None: only at a signal."""
+    """Stops a run at a signal, or at the time `at` of `time.monotonic`, common to all processes. None: at a signal."""
 
     def __init__(self, at: float | None):
         super().__init__()
@@ -49,7 +48,7 @@ class Deadline(StopSignals):
 
     def check(self) -> None:
         super().check()
-        if self._at is not None and time.time() >= self._at:
+        if self._at is not None and time.monotonic() >= self._at:
             raise StopAsked(signal.SIGALRM)
 
 
@@ -61,10 +60,9 @@ def work_in_process(job: Job, directory: Path, channel: connection.Connection, s
 def work(job: Job, directory: Path, send: Send, stops_at: float | None = None) -> str | None:
     """Start or resume a run in a folder. Return its traceback, or None without an error.
 
-    At `stops_at`, in seconds since the epoch, an unfinished run ends with a checkpoint.
+    At `stops_at`, a time of `time.monotonic`, an unfinished run ends with a checkpoint.
     """
     _die_with_parent()
-    transformers_logging.disable_progress_bar()
     # Runs are concurrent, and more threads do not make small models faster.
     torch.set_num_threads(1)
     try:

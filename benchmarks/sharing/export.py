@@ -94,12 +94,9 @@ def export(folder: Path, target: Path, *, is_merged: bool) -> None:
         for file in folder.glob("*.safetensors"):
             check_finite(folder, load_file(file).items())
     else:
-        from transformers.utils import logging as transformers_logging
-
         from ...agents.language.model_files import check_language_model
         from ...agents.language.pretrained import load_model
 
-        transformers_logging.disable_progress_bar()
         check_language_model(folder)
         model = load_model(folder)  # before files are written, because the adapter may not fit its base model
     ignored = (*OWN_FILES, *CODE_FILES, *(("adapter_*",) if is_merged else ()))

@@ -138,7 +138,7 @@ def _function(given: RewardFunction | str) -> RewardFunction | None:
     if isinstance(given, str):
         return load_function(given)
     if not callable(given):
-        raise TypeError(f"a reward function must be callable with a JudgedTurn, got {given!r}")
+        raise ValueError(f"a reward function must be callable with a JudgedTurn, got {given!r}")
     return given
 
 

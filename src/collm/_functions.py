@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
 import traceback
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -16,13 +16,9 @@ T = TypeVar("T")
 def load_function(path: str) -> Callable[..., Any]:
     """Import "package.module:function". Raise `UserError` if the import fails, or the object is not callable."""
     module, _, name = path.partition(":")
-    try:
-        function: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # the module may raise anything, also SystemExit
-        cause = f"{type(error).__name__}: {error}"
-        raise UserError(f"{path!r} cannot be loaded ({cause}); write package.module:function") from error
+    function: Callable[..., Any] = called(
+        f"{path!r} cannot be loaded as package.module:function, it", lambda: getattr(import_module(module), name)
+    )
     if not callable(function):
         raise UserError(f"{path!r} is {function!r:.100}, which is not callable; give a function")
     return function

@@ -155,7 +155,8 @@ def _is_allowed(value: Any, hint: Any) -> bool:
     if kind in (int, float):
         wanted = Integral if kind is int else Real
         is_number = isinstance(value, wanted) and not isinstance(value, bool)
-        return is_number and (kind is int or math.isfinite(value)) and all(each.holds(value) for each in ranges)
+        is_finite = is_number and (math.isfinite(value) if kind is float else int(value).bit_length() < 64)
+        return is_finite and all(each.holds(value) for each in ranges)
     if kind is Sequence:
         return isinstance(value, (tuple, list))
     return kind is None or isinstance(value, kind)

@@ -28,6 +28,7 @@ from ...algorithm import Algorithm
 from ...config import TrainConfig
 from ...distribution.group import current
 from ...learning.optimizer import tokens_per_pass
+from ...memory.devices import check_counts
 from ...rollout.curriculum import check_curriculum
 from ..exploitability import game_tree
 from .policies import check_names, part_of, seat_of, writes_text
@@ -62,6 +63,10 @@ def check_settings(algorithm: Algorithm[Any], model: ModelConfig) -> None:
                 f"turns_per_update={config.turns_per_update} continues unfinished episodes in one process, but "
                 f"collectors={config.collectors!r} play whole episodes; leave one of them out"
             )
+    num_episodes = config.rollout_buffer_size
+    counts = {name: getattr(config, name, None) or 0 for name in ("eval_num_samples", "num_envs", "critic_steps")}
+    counts["num_alternatives"] = num_episodes * getattr(config, "num_alternatives", 0)
+    check_counts({"rollout_buffer_size": num_episodes, **counts})
     tokens_per_pass(config, torch.device("cpu"))
     _check_servers(config, model)
     critic_device = getattr(config, "critic_device", None)

@@ -38,14 +38,12 @@ def run(args: Sequence[str]) -> None:
     arguments = parsed(ThroughputArguments, "throughput", args)
 
     import torch  # late imports: help needs no torch
-    from transformers.utils import logging as transformers_logging
 
     from ....agents.loading import check_device
     from ....algorithms.runs.assembly.policies import writes_text
     from ....envs.registration.registry import make
     from ...throughput.timing import LoadWatch, watching
 
-    transformers_logging.disable_progress_bar()
     console = terminal()
     torch.set_num_threads(1)
     check_device(arguments.device)

@@ -52,12 +52,10 @@ def run(args: Sequence[str]) -> None:
 
 
 def partner(arguments: ChatArguments) -> tuple[str, LanguagePolicy]:
-    from transformers.utils import logging as transformers_logging  # late import: help needs no torch
 
     from ....agents.language.policy import LanguagePolicy
     from ....algorithms.runs.api import load_run
 
-    transformers_logging.disable_progress_bar()
     policies = load_run(arguments.directory, trust=arguments.trust).policies
     agent = arguments.agent if arguments.agent is not None else next(iter(policies))
     if agent not in policies:

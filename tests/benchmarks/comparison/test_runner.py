@@ -104,7 +104,7 @@ def test_a_run_that_fails_does_not_stop_the_others(tmp_path):
 def test_a_run_whose_time_is_up_ends_with_a_checkpoint_and_resumes(tmp_path, monkeypatch):
     job = jobs(parse_suite({**TABLE, "config": {**TABLE["config"], "save_interval": 0}}))[0]
     updates: list[int] = []
-    clock = SimpleNamespace(time=lambda: 100.0 if updates else 0.0, perf_counter=time.perf_counter)
+    clock = SimpleNamespace(monotonic=lambda: 100.0 if updates else 0.0, perf_counter=time.perf_counter)
     monkeypatch.setattr(worker, "time", clock)
     assert worker.work(job, tmp_path, lambda update, metrics: updates.append(update), 50.0) is None
     assert updates == [1] and newest_update(tmp_path) == 1
