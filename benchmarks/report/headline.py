@@ -10,14 +10,12 @@ import numpy as np
 from ...algorithms.rollout.intervals import Interval
 from .comparison import Comparison, paired
 from .figures import Bar, Chart
-from .reasons import reasons
 from .statistics import difference, interquartile_mean, interval, mean
 
 
 @dataclass(frozen=True)
 class Headline:
     sentence: str
-    reason: str  # measurements that may explain the order of the methods. Empty: none
     note: str
     charts: Sequence[Chart]
 
@@ -45,11 +43,8 @@ def headline(comparison: Comparison) -> Headline:
         "lowest and the highest return that the environment declares."
     )
     sentence = " ".join(each.sentence(is_named=len(names) > 1 and len(found) > 1) for each in found)
-    reason = ""
-    if len(found) == 1:
-        reason = reasons(comparison, found[0].environments, found[0].order, is_tied=bool(found[0].tied))
     charts = [each.chart(_mean([comparison.start(name) for name in each.environments])) for each in found]
-    return Headline(sentence or "No run has finished yet.", reason, note, charts)
+    return Headline(sentence or "No run has finished yet.", note, charts)
 
 
 class _Ranking:

@@ -54,7 +54,6 @@ def page(contents: Contents) -> str:
     parts = {
         "TITLE": html.escape(contents.title),
         "SENTENCE": html.escape(contents.headline.sentence),
-        "REASON": f'<p class="reason">{html.escape(contents.headline.reason)}</p>' if contents.headline.reason else "",
         "HEADFIGURES": _illustrated(
             f'{_note(contents.headline.note)}<div class="lead">{lead}</div>',
             _figures(contents.headline.charts, contents.methods),

@@ -112,7 +112,7 @@ def _contents(
 
 def _markdown(contents: Contents) -> str:
     first = contents.headline
-    lines = [f"{line}\n" for line in (first.reason, *contents.lead, first.note) if line]
+    lines = [f"{line}\n" for line in (*contents.lead, first.note) if line]
     found = [table.markdown() for table in [*contents.results, *contents.settings[:2]]]
     return "\n".join([f"## {contents.title}", "", f"**{first.sentence}**\n", *lines, *found])
 

@@ -5,10 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from recorded import made_summary, read_summaries, write_classic_run, write_run
+from recorded import read_summaries, write_classic_run, write_run
 
 from collm.algorithms.rollout.intervals import Interval
-from collm.benchmarks.comparison.summaries import RunSummary, TurnDiagnostics
 from collm.benchmarks.report.comparison import Comparison
 from collm.benchmarks.report.figures import sections
 from collm.benchmarks.report.headline import headline
@@ -58,52 +57,6 @@ def test_environments_are_ranked_one_by_one_if_a_method_lacks_some(tmp_path):
     found = headline(Comparison([here, elsewhere]))
     assert found.sentence.count("reaches a return of 0.8") == 2 and len(found.charts) == 2
     assert headline(Comparison([])).sentence.startswith("No run") and sections(Comparison([])) == []
-
-
-def measured(
-    name: str, score: float, explained: float | None, square: float, seconds: float, spread: float = 0.01
-) -> list[RunSummary]:
-    """Return three runs whose critic and advantages have these statistics, with this spread between seeds."""
-    found = []
-    for seed, noise in enumerate((-spread, 0.0, 2 * spread)):
-        turn = TurnDiagnostics(0, 0.5, square + noise / 2, None if explained is None else explained - noise)
-        curves = {"update": [1, 2], "return": [score, score], "seconds/total": [1.0, seconds], "grad_norm": [1.0, 1.0]}
-        ends = [{"update": 2, "evaluation/sampled/return": score + noise / 9, "evaluation/greedy/return": score}]
-        run = made_summary(name, "shift", seed, curves, ends, config={}, env_kwargs={})
-        found.append(replace(run, diagnostics=[turn]))
-    return found
-
-
-def reason(*methods: list[RunSummary]) -> str:
-    return headline(Comparison([run for runs in methods for run in runs])).reason
-
-
-def test_the_reason_states_significant_measurements_and_the_time():
-    iac, maac = measured("iac", 0.4, 0.2, 0.4, 10.0), measured("maac", 0.6, 0.6, 0.2, 20.0)
-    assert reason(iac, maac) == (
-        "Possible reason: maac's critic explains more of the variance of the returns (60%) than iac's (20%); "
-        "maac's advantages vary less (40% of the variance of the returns) than iac's (80%). "
-        "A run took 20 s with maac, 10 s with iac."
-    )
-    magrpo = measured("magrpo", 0.6, None, 0.2, 10.5)
-    assert reason(iac, magrpo).startswith("Possible reason: magrpo's advantages vary less (40%")
-    assert reason(iac, magrpo).endswith("A run took about 10 s with each method.")
-
-
-def test_no_reason_is_invented():
-    better, same = measured("a", 0.6, 0.4, 0.3, 9.0), measured("b", 0.4, 0.4, 0.3, 9.0)
-    assert reason(better, same).startswith("Differences in the explained variance of the critics and the variance of")
-    assert "show no reason" in reason(better, same)
-    worse_critic = reason(measured("a", 0.6, 0.2, 0.4, 9.0), measured("b", 0.4, 0.6, 0.2, 9.0))
-    assert worse_critic.startswith("The measurements show no reason: a's critic explains less")
-    assert "a's advantages vary more" in worse_critic
-    tied = reason(measured("a", 0.6, 0.6, 0.2, 9.0, spread=0.02), measured("b", 0.6, 0.2, 0.4, 9.0, spread=0.02))
-    assert tied.startswith("Other measurements differ:")
-    noisy = reason(measured("a", 0.6, 0.5, 0.3, 9.0, spread=0.2), measured("b", 0.4, 0.4, 0.3, 9.0, spread=0.01))
-    assert "not significant" in noisy
-    one_seed = reason(measured("a", 0.6, 0.6, 0.2, 9.0)[:1], measured("b", 0.4, 0.2, 0.4, 9.0)[:1])
-    assert one_seed == "A run took about 9 s with each method."
-    assert reason(better) == ""
 
 
 def cell(value: float, low: float, high: float) -> Estimate:
