@@ -1,6 +1,11 @@
 """Environments in which agents wait for turns of other agents."""
 
 from collections.abc import Mapping
+from typing import ClassVar
+
+import numpy as np
+from gymnasium.spaces import Box
+from pettingzoo import ParallelEnv
 
 from collm.envs.core import Outcome, TextParallelEnv
 
@@ -30,3 +35,32 @@ class TurnGame(TextParallelEnv):
     def reference_reply(self, agent: str) -> str:
         assert agent in self.movers
         return f"{agent} in turn {self.turn}"
+
+
+class NumberTurns(ParallelEnv):
+    """Three turns of two players with numbers: `player_1` waits in turns 0 and 1 and is paid 2 for it."""
+
+    metadata: ClassVar = {"name": "number_turns_v0"}
+    possible_agents: ClassVar = list(PLAYERS)
+
+    def observation_space(self, agent: str) -> Box:
+        return Box(0, 3, (1,), np.float32)
+
+    def action_space(self, agent: str) -> Box:
+        return Box(-1, 1, (1,), np.float32)
+
+    def reset(self, seed: int | None = None, options: object = None) -> tuple[dict, dict]:
+        self.agents, self.turn = list(PLAYERS), 0
+        return self._seen(), {"player_0": {}, "player_1": {"waits": True}}
+
+    def step(self, actions: Mapping[str, np.ndarray]) -> tuple[dict, ...]:
+        assert set(actions) == set(PLAYERS[: 1 + (self.turn > 1)])
+        rewards = {agent: float(actions[agent].sum()) if agent in actions else 2.0 for agent in PLAYERS}
+        self.turn += 1
+        ends = dict.fromkeys(PLAYERS, self.turn == 3)
+        self.agents = [] if self.turn == 3 else list(PLAYERS)
+        infos = {"player_0": {}, "player_1": {"waits": self.turn < 2}}
+        return self._seen(), rewards, ends, dict.fromkeys(PLAYERS, False), infos
+
+    def _seen(self) -> dict[str, np.ndarray]:
+        return dict.fromkeys(PLAYERS, np.array([self.turn], np.float32))

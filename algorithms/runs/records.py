@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from ..._ownership import ForeignFileError, write_text
 from ...agents.encoding import TokenRecord
 from ...envs.core import Message
 from ...envs.vectors.faults import EnvironmentFault
-from ...envs.wrappers.recording import new_messages
+from ...envs.wrappers.recording import new_messages, turns_by_time
 from ..distribution.group import current
 from ..learning.credit import Credit
 from ..rollout.episode import Episode, Turn
@@ -214,7 +215,8 @@ def read_text_episodes(path: Path) -> list[dict[str, Any]]:
             for turn in [*(turn for track in tracks for turn in track["turns"]), *ends]:  # check the types
                 "".join([turn["wrote"], *("".join(Message(**each)) for each in turn["read"])])
                 float(turn["reward"])
-            if max(len(track["turns"]) for track in tracks) != len(row["infos"]):
+            times = {int(time) for track in tracks for time in (*turns_by_time(track), *track.get("waiting", ()))}
+            if times != set(range(len(row["infos"]))):
                 raise ValueError("the number of turns differs from the number of infos")
     return [{**{name: config[name] for name in ("env", "env_kwargs") if name in config}, **row} for row in rows]
 
@@ -224,22 +226,27 @@ def _joined(segments: Sequence[Mapping[str, Any]]) -> RecordedEpisode:
     rewards: list[dict[str, float]] = []
     read: list[dict[str, str]] = []
     for segment in segments:
-        turns = [_turns(entry) for entry in segment["agents"].values()]
-        for number in range(len(segment["infos"])):
-            joint = {a: each[number] for a, each in zip(segment["agents"], turns, strict=True) if number < len(each)}
+        turns = {agent: _turns(entry) for agent, entry in segment["agents"].items()}
+        for time in range(len(segment["infos"])):
+            joint = {agent: of_agent[time] for agent, of_agent in turns.items() if time in of_agent}
+            waiting = {agent: entry.get("waiting", {}) for agent, entry in segment["agents"].items()}
+            paid = {agent: waited[str(time)] for agent, waited in waiting.items() if str(time) in waited}
             actions.append({agent: turn[0] for agent, turn in joint.items()})
-            rewards.append({agent: turn[1] for agent, turn in joint.items()})
+            rewards.append({agent: turn[1] for agent, turn in joint.items()} | paid)
             read.append({agent: turn[2] for agent, turn in joint.items()})
     return RecordedEpisode(segments[0]["seed"], segments[0].get("options"), actions, rewards, read)
 
 
-def _turns(entry: Mapping[str, Any]) -> list[tuple[Any, float, str]]:
+def _turns(entry: Mapping[str, Any]) -> dict[int, tuple[Any, float, str]]:
+    """Return action, reward and new text of each turn of an agent; keys: indices of joint turns."""
     if "turns" not in entry:
-        return [(action, reward, "") for action, reward in zip(entry["actions"], entry["rewards"], strict=True)]
-    return [
-        (turn["wrote"], turn["reward"], "\n".join(message["content"] for message in turn["read"]))
-        for turn in entry["turns"]
-    ]
+        times = (time for time in count() if str(time) not in entry.get("waiting", ()))
+        turns = zip(entry["actions"], entry["rewards"], strict=True)
+        return {time: (*turn, "") for time, turn in zip(times, turns, strict=False)}
+    return {
+        time: (turn["wrote"], turn["reward"], "\n".join(message["content"] for message in turn["read"]))
+        for time, turn in turns_by_time(entry).items()
+    }
 
 
 def as_actions(recorded: Mapping[str, Any], action_spaces: Mapping[str, spaces.Space[Any]]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ from ...algorithms.runs.evaluation import agents_in
 from ...algorithms.runs.files import CONFIG_FILE, read_config
 from ...algorithms.runs.loggers import read_lines
 from ...algorithms.runs.loggers.callbacks import silent_since
+from ...envs.wrappers.recording import turns_by_time
 from .worker import FAILURE_FILE, FINISHED_FILE, LABEL_FILE
 
 
@@ -27,7 +28,7 @@ from .worker import FAILURE_FILE, FINISHED_FILE, LABEL_FILE
 class TurnDiagnostics:
     """Statistics of one turn index over all agents and episodes in the last third of training."""
 
-    turn: int  # index in the episode, or in the segment if an update gets a part of an episode
+    turn: int  # index of the joint turn in the episode, or in the segment if an update gets a part of an episode
     return_variance: float  # of the return-to-go; it is the gradient noise of a method without a baseline
     advantage_square: float  # mean square of the advantages before normalization, in the same units
     explained_variance: float | None
@@ -46,16 +47,16 @@ def diagnostics(episodes: Sequence[Mapping[str, Any]], *, has_critic: bool) -> l
         if row["update"] not in last_third:
             continue
         for record in row["agents"].values():
-            for number, turn in enumerate(record.get("turns", ())):
+            for time, turn in turns_by_time(record).items():
                 if "raw_advantage" in turn:
-                    credited[number].append((turn["return_to_go"], turn["value"], turn["raw_advantage"]))
+                    credited[time].append((turn["return_to_go"], turn["value"], turn["raw_advantage"]))
     found = []
-    for number, rows in sorted(credited.items()):
+    for time, rows in sorted(credited.items()):
         returns, values, advantages = np.array(rows, dtype=np.float64).T  # null (not finite) becomes nan
         variance = float(returns.var())
         is_known = has_critic and variance > 1e-12
         explained = 1 - float((returns - values).var()) / variance if is_known else None
-        found.append(TurnDiagnostics(number, variance, float(np.square(advantages).mean()), explained))
+        found.append(TurnDiagnostics(time, variance, float(np.square(advantages).mean()), explained))
     return found
 
 

@@ -142,7 +142,7 @@ class Recorded(BaseParallelWrapper[str, Any, Any]):
 
 def turns_by_time(track: Mapping[str, Any]) -> dict[int, dict[str, Any]]:
     """Return the turns in an agent's entry of a record; keys: indices of joint turns. Old records have no "time"."""
-    return {turn.get("time", number): turn for number, turn in enumerate(track["turns"])}
+    return {turn.get("time", number): turn for number, turn in enumerate(track.get("turns", ()))}
 
 
 def recorded_return(track: Mapping[str, Any]) -> float:

@@ -85,7 +85,8 @@ def replay(vector: SyncVector, recorded: RecordedEpisode, console: Console) -> i
         for agent, text in texts.items():
             console.print(panel(f"turn {number + 1}: {agent} reads", Text(shown(text))))
             console.print(panel(f"{agent} acts", Text(shown(actions[agent]), style="green")))
-        before = {agent: observations[agent] for agent in actions}
+        whole = {agent: _read(observations[agent], None) for agent in actions}
+        before |= {agent: observations[agent] for agent in actions}
         observations, rewards, *_ = vector.step({0: actions})[0]
         console.print(Text(shown(", ".join(f"{agent}: reward {reward:g}" for agent, reward in rewards.items()))))
         for agent, reward in rewards.items():
@@ -93,7 +94,8 @@ def replay(vector: SyncVector, recorded: RecordedEpisode, console: Console) -> i
         if number < len(recorded.rewards):
             read, received, lines = recorded.read[number], recorded.rewards[number], []
             for agent, reward in rewards.items():
-                if read.get(agent) and texts[agent] != read[agent]:
+                # The first record of each segment has the whole history.
+                if read.get(agent) and read[agent] not in (texts[agent], whole[agent]):
                     lines.append(f"{agent}: the recorded text is {read[agent]!r}")
                 if agent in received and reward != received[agent]:
                     lines.append(f"{agent} got {received[agent]!r}, now {reward!r}")

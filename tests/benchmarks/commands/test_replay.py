@@ -1,8 +1,23 @@
 import json
+from itertools import count
 
 import pytest
+from fakes import language_policy
+from rich.console import Console
+from waiting_worlds import NumberTurns, TurnGame
 
+from collm.agents.scripted import RandomPolicy, reference_policy
+from collm.algorithms.config import C3Config
+from collm.algorithms.rollout.branching import BranchingCollector
+from collm.algorithms.rollout.collector import RolloutCollector
+from collm.algorithms.rollout.plays import Plan
+from collm.algorithms.runs.records import episode_records, recorded_episode
 from collm.benchmarks.cli import main
+from collm.benchmarks.commands.playing.replay import replay
+from collm.envs import make, specs
+from collm.envs.vectors.vector import SyncVector
+from collm.envs.views import TurnBased
+from collm.envs.views.aec import to_aec
 
 FEW = "--num-updates 2 --rollout-buffer-size 4 --num-generations 2 --eval-num-samples 2".split()
 
@@ -47,3 +62,50 @@ def test_segments_of_an_episode_are_played_again_as_one(tmp_path, capsys):
     assert main([*arguments, *more, "--out", str(tmp_path / "run")]) == 0
     assert main(["replay", str(tmp_path / "run"), "--trust", "--episode", "0"]) == 0
     assert "return: a_0 2.000, b_0 1.500" in capsys.readouterr().out
+
+
+def check_replays(vector, episodes, folder):
+    """Check that every recorded episode is replayed without a difference, and that a changed reward is a difference."""
+    rows = [json.loads(json.dumps(row)) for row in episode_records(episodes)]
+    log = folder / "episodes.jsonl"
+    console = Console(quiet=True)
+
+    def num_differing(index):
+        log.write_text("".join(json.dumps(row) + "\n" for row in rows))
+        return replay(vector, recorded_episode(folder, index), console)
+
+    indices = sorted({row["index"] for row in rows})
+    assert [num_differing(index) for index in indices] == [0] * len(indices)
+    waited = [track["waiting"] for track in rows[0]["agents"].values() if track.get("waiting")]
+    if waited:
+        waited[0].update({time: reward + 1.0 for time, reward in waited[0].items()})
+        assert num_differing(indices[0]) == len(waited[0])
+
+
+@pytest.mark.parametrize("id", [spec.id for spec in specs() if spec.id.startswith("collm/")])
+def test_an_episode_of_each_environment_is_replayed(id, tmp_path):
+    vector = SyncVector(id, 1)
+    policy = reference_policy(vector.envs[0])
+    collector = RolloutCollector(vector, dict.fromkeys(vector.possible_agents, policy))
+    check_replays(vector, collector.collect([Plan(3), Plan(4)]), tmp_path)
+
+
+@pytest.mark.parametrize("world", [TurnGame, lambda: TurnBased(to_aec(TurnGame())), NumberTurns])
+def test_an_episode_with_waiting_agents_is_replayed(world, tmp_path):
+    vector = SyncVector(world, 1)
+    spaces = {agent: vector.action_space(agent) for agent in vector.possible_agents}
+    collector = RolloutCollector(vector, dict.fromkeys(spaces, RandomPolicy(spaces)))
+    check_replays(vector, collector.collect([Plan(3)]), tmp_path)
+
+
+@pytest.mark.parametrize("world", [TurnGame, lambda: make("collm/TinyHanabi-v0"), lambda: make("collm/MiniShift-v0")])
+@pytest.mark.parametrize("kind", ["segments", "branches"])
+def test_segments_and_branches_are_replayed(kind, world, tmp_path):
+    vector = SyncVector(world, 2)
+    policies = dict.fromkeys(vector.possible_agents, language_policy(max_new_tokens=3))
+    if kind == "segments":
+        collector = RolloutCollector(vector, policies)
+        episodes = [each for _ in range(3) for each in collector.collect_turns(2, count())]
+    else:
+        episodes = BranchingCollector(vector, policies, C3Config(num_alternatives=2)).collect([Plan(3)])
+    check_replays(vector, episodes, tmp_path)

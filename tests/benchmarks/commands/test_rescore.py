@@ -42,7 +42,7 @@ def play(env, replies, seed):
     env.reset(seed=seed)
     for reply in replies:
         if env.agents:
-            env.step({agent: reply(env, agent) for agent in env.agents})
+            env.step({agent: reply(env, agent) for agent in env.unwrapped.movers})
 
 
 def reference(env, agent):
@@ -66,6 +66,7 @@ def lines(path):
         ("collm/StrBuild-v2", {"memory": "last"}, reference, ["judge"]),
         ("collm/StrBuild-v2", {"can_leave": True, "max_turns": 3}, reference, ["judge", "joint"]),
         ("collm/MiniWriting-v2", {}, reference, ["judge", "joint"]),
+        ("collm/TinyHanabi-v0", {}, reference, []),
     ],
 )
 def test_functions_read_the_same_turns_as_in_the_environment(tmp_path, capsys, id, kwargs, reply, functions):

@@ -85,6 +85,9 @@ def test_diagnostics_by_hand():
     rows = [record(1, [(4.0, 0.0, 4.0)]), record(1, [(2.0, 0.0, 2.0)])]
     (found,) = diagnostics(rows, has_critic=False)
     assert (found.return_variance, found.explained_variance) == (1.0, None)
+    waited = record(1, [(4.0, 0.0, 4.0)])
+    waited["agents"]["a_0"]["turns"][0]["time"] = 2
+    assert [turn.turn for turn in diagnostics([waited, *rows], has_critic=False)] == [0, 2]
 
 
 def test_turns_without_credit_are_left_out():
