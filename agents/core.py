@@ -215,8 +215,12 @@ class Policy(ABC):
 class ReplyScorer(Protocol):
     """Policy that can evaluate given replies, such as a language model of this process."""
 
-    def reply_logprobs(self, requests: Sequence[tuple[str, str]]) -> NDArray[np.float64]:
-        """Return the log-probabilities [N] of N replies, in nats. `requests` are pairs of observation and reply."""
+    def reply_logprobs(self, requests: Sequence[tuple[Completion, str]]) -> NDArray[np.float64]:
+        """Return the log-probabilities [N] of N replies, in nats.
+
+        Args:
+            requests: N pairs of a completion of this policy, and another reply to the prompt of this completion.
+        """
 
 
 def act_all(policies: Mapping[str, Policy], requests: Sequence[Request], *, greedy: bool = False) -> list[Completion]:

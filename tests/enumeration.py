@@ -228,7 +228,8 @@ class Table(TrainablePolicy):
 
     def reply_logprobs(self, requests):
         found = []
-        for (_, agent, own), word in requests:
+        for completion, word in requests:
+            agent, own, _ = completion.tokens[0][0]
             rows = [self.place[agent, own, word[:place]] for place in range(len(word))]
             signs = torch.tensor([2.0 * token - 1 for token in word], dtype=torch.float64)
             found.append(float(logsigmoid(self.logits.detach()[rows] * signs).sum()))

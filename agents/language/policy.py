@@ -213,29 +213,33 @@ class LanguagePolicy(TrainablePolicy):
         return Evaluation(logprobs, entropies, turn_of_token, values)
 
     @torch.no_grad()
-    def reply_logprobs(self, requests: Sequence[tuple[str, str]]) -> NDArray[np.float64]:
+    def reply_logprobs(self, requests: Sequence[tuple[Completion, str]]) -> NDArray[np.float64]:
         """Return the log-probabilities [N] of N given replies, in nats.
 
         The token that ends a reply is included, except after `max_new_tokens` tokens. Longer replies are impossible.
         Only the usual tokenization of a reply counts.
 
         Args:
-            requests: N pairs of an observation and a reply to this observation.
+            requests: N pairs of a completion, and another reply to the prompt of this completion.
         """
-        encoder, tracks, fits = self.language_model.encoder, [], []
-        for observation, reply in requests:
-            prompt, _ = encoder.prompt(observation)
-            words, ending = encoder.reply_ids(reply, prompt)
-            fits.append(len(words) <= self.max_new_tokens)
-            ids = np.asarray([*words, *ending][: self.max_new_tokens], dtype=np.int64)
-            record = TokenRecord(prompt, ids, False, observation)
-            tracks.append([Completion(reply, np.zeros_like(record.completion_ids, np.float32), tokens=record)])
-        found = np.zeros(len(tracks))
-        for batch in self.batches(tracks, range(len(tracks)), MAX_SCORED_TOKENS):
+        tracks = [[self.answered(completion, reply)] for completion, reply in requests]
+        logprobs = np.full(len(tracks), -np.inf)
+        possible = [i for i, (turn,) in enumerate(tracks) if len(turn.logprobs) <= self.max_new_tokens]
+        for batch in self.batches(tracks, possible, MAX_SCORED_TOKENS):
             scores = self.evaluate([tracks[i] for i in batch])
             sums = torch.zeros(len(batch), dtype=torch.float64, device=scores.logprobs.device)
-            found[batch] = sums.index_add_(0, scores.turn_of_token, scores.logprobs.double()).cpu().numpy()
-        return np.where(fits, found, -np.inf)
+            logprobs[batch] = sums.index_add_(0, scores.turn_of_token, scores.logprobs.double()).cpu().numpy()
+        return logprobs
+
+    def answered(self, completion: Completion, reply: str) -> Completion:
+        """Return a completion with the usual tokens of another reply to the same prompt, without log-probabilities.
+
+        The tokens that end the reply are included within `max_new_tokens` tokens.
+        """
+        record: TokenRecord = completion.tokens
+        words, ending = self.language_model.encoder.reply_ids(reply, record.prompt_ids)
+        ids = np.asarray([*words, *ending][: max(self.max_new_tokens, len(words))], dtype=np.int64)
+        return Completion(reply, np.zeros(len(ids), np.float32), tokens=replace(record, completion_ids=ids))
 
     def prompt_values(self, tracks: Sequence[Sequence[Completion]]) -> Tensor:
         """Return [N] values, which the value head estimates from the last prompt token of each turn."""
@@ -246,8 +250,8 @@ class LanguagePolicy(TrainablePolicy):
             values: Tensor = self.value_head(hidden)[:, 0]
         return values
 
-    def unanswered(self, observation: str, previous: Completion) -> Completion:
-        """Return an empty completion after the last history of an episode, to estimate the value of the history."""
+    def unanswered(self, observation: str, previous: Completion | None) -> Completion:
+        """Return an empty completion after a history, to evaluate the history or replies to it."""
         ids, is_extension = self.language_model.encoder.prompt(observation, previous)
         return Completion("", tokens=TokenRecord(ids, np.zeros(0, dtype=np.int64), is_extension, observation))
 

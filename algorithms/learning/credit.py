@@ -99,14 +99,14 @@ def counterfactuals(
 ) -> Tensor:
     """Compute COMA's advantages [N] of an agent's turns: Q of the joint action minus its mean over `Algorithm.replies`.
 
-    Replies are weighted by their probabilities after each history. Raises `ValueError` if the policy cannot evaluate
-    replies.
+    Replies are weighted by their probabilities after the sampled tokens of each history. Raises `ValueError` if the
+    policy cannot evaluate replies.
     """
     if not isinstance(policy, ReplyScorer):
         raise ValueError(f"coma needs a language model, but {agent} has a {type(policy).__name__}; use maac")
     turns = [(episode, turn) for episode in episodes for turn in episode.tracks.get(agent, ())]
     replies = replies_of(agent, [turn.completion.action for _, turn in turns])
-    logprobs = policy.reply_logprobs([(turn.observation, reply) for _, turn in turns for reply in replies])
+    logprobs = policy.reply_logprobs([(turn.completion, reply) for _, turn in turns for reply in replies])
     # The floor keeps the sum positive if every reply is impossible.
     weights = torch.from_numpy(logprobs).view(len(turns), -1).clamp(min=-1e4).softmax(dim=1).float()
     chosen = torch.tensor([replies.index(turn.completion.action) for _, turn in turns])

@@ -95,12 +95,12 @@ class ReplyTable(TrainablePolicy):
             chances = self.probabilities(request.observation)
             (reply,) = Random(str(request.stream)).choices(list(chances), list(chances.values()))
             logprobs = np.log([chances[reply]], dtype=np.float32)
-            found.append(Completion(reply, logprobs, np.zeros(1, dtype=np.float32)))
+            found.append(Completion(reply, logprobs, np.zeros(1, dtype=np.float32), tokens=request.observation))
         return found
 
-    def reply_logprobs(self, requests: Sequence[tuple[str, str]]) -> NDArray[np.float64]:
+    def reply_logprobs(self, requests: Sequence[tuple[Completion, str]]) -> NDArray[np.float64]:
         with np.errstate(divide="ignore"):
-            return np.log([self.probabilities(observation).get(reply, 0.0) for observation, reply in requests])
+            return np.log([self.probabilities(completion.tokens).get(reply, 0.0) for completion, reply in requests])
 
     def evaluate(self, tracks: Sequence[Sequence[Completion]]) -> Evaluation:
         turns = [turn for track in tracks for turn in track]

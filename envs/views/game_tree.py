@@ -30,6 +30,7 @@ class InformationSet:
     key: str  # OpenSpiel's information state string, or the player's history
     prompt: Transcript  # history that the player reads
     replies: tuple[str, ...]  # legal replies
+    previous: tuple[int, int] | None = None  # the player's previous information set, and the index of its reply there
 
 
 @dataclass(frozen=True, slots=True, eq=False)  # nodes are keys of dicts
@@ -162,7 +163,6 @@ class GameTree:
         self.num_players = len(env.possible_agents)
         self._name = f"open_spiel/{env.game}" if isinstance(env, OpenSpiel) else str(env)
         self._indices: dict[tuple[int, str], int] = {}
-        self._recalled: list[tuple[int, int] | None] = []  # the player's previous information set and choice
         self._room = max_nodes
         first = position_of(env)
         if isinstance(env, Enumerable) and env.num_deals > max_nodes:
@@ -257,9 +257,8 @@ class GameTree:
         key, prompt, replies = position.information(player)
         if (player, key) not in self._indices:
             self._indices[player, key] = len(self.information_sets)
-            self.information_sets.append(InformationSet(player, key, prompt, tuple(replies)))
-            self._recalled.append(recalled)
+            self.information_sets.append(InformationSet(player, key, prompt, tuple(replies), recalled))
         index = self._indices[player, key]
-        if self._recalled[index] != recalled:
+        if self.information_sets[index].previous != recalled:
             raise UserError(f"{self._name} has players with imperfect recall, so a best response cannot be computed")
         return index

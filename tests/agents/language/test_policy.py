@@ -8,6 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from chat_templates import FAMILIES, tokenizer_for
 from fakes import Chatter, adapted_policies, byte_tokenizer, language_policy, random_llama
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -45,6 +46,10 @@ def tracks_of(episodes, agent="fox_0"):
 def played_by(policy, num_episodes=1):
     """Tracks of the fox in episodes in which both agents have the same policy."""
     return tracks_of(collected(dict.fromkeys(AGENTS, policy), num_episodes))
+
+
+def same_ids(one, other):
+    return np.array_equal(one.tokens.completion_ids, other.tokens.completion_ids)
 
 
 def brute_force(policy, completion):
@@ -89,7 +94,7 @@ def test_a_given_reply_has_the_probability_with_which_it_is_sampled(kind):
     content, end = policy.language_model.encoder.reply_ids("no, yes")
     full = "x" * policy.max_new_tokens
     replies = ("no, yes", "no", full, full + "x")
-    found, other, cut, too_long = policy.reply_logprobs([(REQUEST.observation, reply) for reply in replies])
+    found, other, cut, too_long = policy.reply_logprobs([(completion, reply) for reply in replies])
 
     def expected(ids):
         record = replace(completion.tokens, completion_ids=np.asarray(ids))
@@ -97,6 +102,20 @@ def test_a_given_reply_has_the_probability_with_which_it_is_sampled(kind):
 
     assert found == expected([*content, *end]) and other != found and too_long == -np.inf
     assert cut == expected(policy.language_model.encoder.content(full))  # sampling stops at the limit, without an end
+
+
+@pytest.mark.parametrize("family", ["qwen3", "qwen3, no thoughts", "qwen3.5", "smollm3"])
+def test_a_reply_in_a_later_turn_has_its_probability_after_the_sampled_history(family):
+    tokenizer = tokenizer_for(family)
+    options = {"template_kwargs": FAMILIES[family].template_kwargs}
+    model = LanguageModel(random_llama(vocab_size=len(tokenizer)), tokenizer, **options)
+    encoder, policy = model.encoder, LanguagePolicy(model, max_new_tokens=4)
+    later = [turn for track in played_by(policy, 12) for turn in track[1:]]
+    usual = [turn for turn in later if same_ids(policy.answered(turn, turn.action), turn)]
+    changed = [turn for turn in usual if len(encoder.prompt(turn.tokens.observation)[0]) != len(turn.tokens.prompt_ids)]
+    assert changed, "no reply in its usual tokenization after a history that the template renders in another form"
+    found = policy.reply_logprobs([(turn, turn.action) for turn in usual])
+    np.testing.assert_allclose(found, [turn.logprobs.sum() for turn in usual], atol=1e-4)
 
 
 def test_adapters_of_one_base_sample_together_and_learn_apart():
