@@ -94,7 +94,8 @@ class TrainConfig(Checked):
 
     agent_learning_rate: Annotated[LearningRate | None, Also("learning_rate", "lr")] = None
     """AdamW's learning rate for the policies. None: 5e-4 for perceptrons and models of fewer than 10 million weights,
-    such as the embedded model; 1e-4 for adapters; 1e-6 for full weights."""
+    such as the embedded model; 1e-4 for adapters; for full weights 1e-5 below 300 million weights, else 1e-6. A resumed
+    run keeps its rate."""
     agent_learning_rates: Advanced[Mapping[str, LearningRate]] = field(default_factory=dict)
     """Learning rates of single agents, which replace `agent_learning_rate`. 0 freezes an agent."""
     learning_rate_schedule: Advanced[Annotated[Literal["constant", "linear", "cosine"], Also("lr_scheduler_type")]] = (

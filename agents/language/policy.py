@@ -47,7 +47,7 @@ from .model import LanguageModel
 
 SETTINGS_FILE = "collm_policy.json"
 VALUE_HEAD_FILE = "value_head.safetensors"
-MAX_SMALL_WEIGHTS = 10_000_000
+MAX_SMALL_WEIGHTS, MAX_MEDIUM_WEIGHTS = 10_000_000, 300_000_000  # of the default learning rates
 MAX_SCORED_TOKENS = 16_384  # tokens per forward pass of `reply_logprobs`
 ADAPTER_CONFIG_FILE = "adapter_config.json"
 
@@ -90,10 +90,18 @@ class LanguagePolicy(TrainablePolicy):
 
     @property
     def default_learning_rate(self) -> float:
-        """Learning rate: 5e-4 below 10 million weights. For larger models 1e-4 (adapters) or 1e-6 (all weights)."""
-        if self.language_model.num_weights < MAX_SMALL_WEIGHTS:
+        """Learning rate: 5e-4 below 10 million weights. For larger models: 1e-4 for adapters, and for all weights 1e-5
+        below 300 million weights, else 1e-6.
+
+        AdamW changes each weight by about the rate, so the change of an output grows with the width of the model
+        (arXiv:2203.03466). 1e-6 is the default of TRL and verl for models of billions of weights.
+        """
+        num_weights = self.language_model.num_weights
+        if num_weights < MAX_SMALL_WEIGHTS:
             return SMALL_LEARNING_RATE
-        return 1e-6 if self.adapter is None else 1e-4
+        if self.adapter is not None:
+            return 1e-4
+        return 1e-5 if num_weights < MAX_MEDIUM_WEIGHTS else 1e-6
 
     @property
     def compute_dtype(self) -> torch.dtype | None:

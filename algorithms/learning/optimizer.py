@@ -99,6 +99,12 @@ class Optimizer:
         for group in self.adamw.param_groups:
             group["lr"] = rate
 
+    def keep_rate(self, update: int) -> None:
+        """Keep the peak rate of a loaded state after `update` updates, also if a model's default rate has changed."""
+        rate = self.adamw.param_groups[0]["lr"] / (scheduled(update - 1, self.config) if update else 1)
+        if not math.isclose(rate, self.learning_rate):  # else rounding would change a resumed run
+            self.learning_rate = rate
+
     @contextmanager
     def whole(self) -> Iterator[None]:
         """Inside the block, `state_dict` on rank 0 returns AdamW's moments of all ranks (collective)."""

@@ -231,6 +231,7 @@ class Trainer:
         self.source.load_state_dict(state)
         for learner in self.unique_learners:
             learner.load_state_dict(state["learners"][learner.agents[0]])
+            learner.optimizer.keep_rate(self.progress.update)
         for critic in self.unique_critics:
             critic.load_state_dict(state["critics"][critic.agents[0]])
 

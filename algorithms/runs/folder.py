@@ -56,7 +56,8 @@ def check_is_free(directory: Path, config: Mapping[str, Any]) -> None:
     is_run = has_checkpoint(directory) or (directory / "agents").exists()
     if not is_run and _has_lines(directory / "metrics.jsonl"):
         try:
-            is_run = read_config(directory) != json.loads(json.dumps(config))
+            saved = read_config(directory)  # also has the default learning rates of the models
+            is_run = saved | json.loads(json.dumps(config)) != saved
         except (FileNotFoundError, ValueError):
             is_run = True
     if is_run:

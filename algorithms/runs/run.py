@@ -149,26 +149,29 @@ def run_prepared(
             policies=policies, critics=critics, reward_processor=reward_processor, start=start
         )
         stack.callback(trainer.close)
-        lines = [*named_starts(experiment), *default_rates(trainer), *high_rates(trainer), *long_warmup(trainer)]
-        for line in lines if group.is_writer else ():
-            on_notice(line)
-        num_held_out = experiment.config.eval_num_samples or EVAL_EPISODES
-        vector = experiment.make_vector("test", min(num_held_out, MAX_DEFAULT_ENVS), has_shares=True)
+        num_envs = min(experiment.config.eval_num_samples, MAX_DEFAULT_ENVS)
+        vector = experiment.make_vector("test", num_envs, has_shares=True)
         stack.callback(vector.close)
         held_out = RolloutCollector(vector, trainer.collector.policies)
         # 3. Reset the folder to the checkpoint, or to an empty run.
-        if checkpoint is None:
-            num_lines = group.by_writer(lambda: _begin(experiment, directory, start, resume, on_notice))
-        else:
+        if checkpoint is not None:
             with explained_content(checkpoint.path):
                 trainer.load_state_dict(checkpoint.trainer)
-            num_lines = group.by_writer(lambda: _rewind(experiment, directory, checkpoint, on_notice))
+        lines = [*named_starts(experiment), *default_rates(trainer), *high_rates(trainer)]
+        for line in lines if group.is_writer else ():
+            on_notice(line)
+        rates = model_rates(trainer)
+        settings = experiment.to_json() | ({"learning_rates": rates} if rates else {})
+        if checkpoint is None:
+            num_lines = group.by_writer(lambda: _begin(settings, directory, start, resume, on_notice))
+        else:
+            num_lines = group.by_writer(lambda: _rewind(experiment, settings, directory, checkpoint, on_notice))
         # 4. Train and save. The evaluation after the checkpoint's update may have been interrupted.
         evaluated = None if checkpoint is None else group.by_writer(lambda: last_evaluated(directory))
         run = _TrainingLoop(experiment, directory, trainer, held_out, num_held_out, stop, evaluated)
         if group.is_writer:
             sinks = () if log is None else log.log
-            made = make_loggers(directory, sinks, experiment.to_json(), update=trainer.progress.update)
+            made = make_loggers(directory, sinks, settings, update=trainer.progress.update)
             run.records = {name: JsonLines(directory / name, num_lines[name]) for name in RECORDS}
             config = experiment.config
             # Logged returns are sums of environment rewards. A reward model or processor changes the learned rewards.
@@ -333,7 +336,7 @@ class _TrainingLoop:
 
 
 def _begin(
-    experiment: Experiment, directory: Path, start: StartingWeights | None, resume: bool, on_notice: Notice
+    settings: Mapping[str, Any], directory: Path, start: StartingWeights | None, resume: bool, on_notice: Notice
 ) -> dict[str, int]:
     """Delete the files of a run that has no checkpoint, and write its settings. Return 0 lines for each record file."""
     had_lines = clear(directory, keeps_settings=resume)
@@ -343,11 +346,13 @@ def _begin(
         on_notice(f"{directory} contained a run without a checkpoint; it was deleted, and the run starts again")
     if start is not None:
         start.save(directory)
-    write_config(directory, experiment.to_json())  # last, because a folder with settings is treated as a run
+    write_config(directory, settings)  # last, because a folder with settings is treated as a run
     return dict.fromkeys(RECORDS, 0)
 
 
-def _rewind(experiment: Experiment, directory: Path, checkpoint: Checkpoint, on_notice: Notice) -> dict[str, int]:
+def _rewind(
+    experiment: Experiment, settings: Mapping[str, Any], directory: Path, checkpoint: Checkpoint, on_notice: Notice
+) -> dict[str, int]:
     """Reset a run's folder to its checkpoint. Returns the number of lines per record file."""
     for damage in checkpoint.damage:
         on_notice(f"{damage}: resuming from {checkpoint.path}")
@@ -362,7 +367,7 @@ def _rewind(experiment: Experiment, directory: Path, checkpoint: Checkpoint, on_
     for name, (old, new) in changed.items():
         on_notice(f"the setting {name}: {old!r} until update {checkpoint.update}, {new!r} afterwards")
     if changed:
-        write_config(directory, experiment.to_json())
+        write_config(directory, settings)
     kept: dict[str, int] = {}
     for name, expected in checkpoint.num_lines.items():
         kept[name] = cut_lines(directory / name, checkpoint.update, expected)
@@ -397,13 +402,23 @@ def named_starts(experiment: Experiment) -> list[str]:
     return [] if used == given else [f"model {given}: {used}, the start checkpoint for {experiment.env}"]
 
 
+def model_rates(trainer: Trainer) -> dict[str, float]:
+    """Return the default learning rate of each agent whose default differs from that of small models."""
+    config = trainer.config
+    has_default = config.agent_learning_rate is None
+    return {
+        agent: rate
+        for agent, learner in trainer.learners.items()
+        if has_default and agent not in config.agent_learning_rates
+        if (rate := learner.optimizer.learning_rate) != SMALL_LEARNING_RATE
+    }
+
+
 def default_rates(trainer: Trainer) -> list[str]:
     """Return notices about default learning rates that differ from the default of small models."""
     found: dict[float, list[str]] = {}
-    for agent, learner in trainer.learners.items():
-        is_named = trainer.config.agent_learning_rate is not None or agent in trainer.config.agent_learning_rates
-        if not is_named and learner.optimizer.learning_rate != SMALL_LEARNING_RATE:
-            found.setdefault(learner.optimizer.learning_rate, []).append(agent)
+    for agent, rate in model_rates(trainer).items():
+        found.setdefault(rate, []).append(agent)
     return [
         f"learning rate of {', '.join(agents)}: {rate:g}, the default for this kind of model; change it with "
         "--agent-learning-rate (agent_learning_rate=…)"

@@ -279,4 +279,6 @@ def test_the_default_learning_rate_depends_on_the_model_s_size_and_on_adapters(m
     own, adapted = language_policy(), adapted_policies(AGENTS)["fox_0"]
     assert (own.default_learning_rate, adapted.default_learning_rate) == (5e-4, 5e-4)
     monkeypatch.setattr("collm.agents.language.policy.MAX_SMALL_WEIGHTS", 1)
+    assert (own.default_learning_rate, adapted.default_learning_rate) == (1e-5, 1e-4)
+    monkeypatch.setattr("collm.agents.language.policy.MAX_MEDIUM_WEIGHTS", 1)
     assert (own.default_learning_rate, adapted.default_learning_rate) == (1e-6, 1e-4)

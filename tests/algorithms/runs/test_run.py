@@ -148,6 +148,23 @@ def test_a_finished_run_is_prolonged_and_only_the_future_may_change(tmp_path, ex
         run_experiment(changed(falling, num_updates=3), tmp_path / "falling", resume=True)
 
 
+@pytest.mark.parametrize("schedule", ["constant", "cosine"])
+def test_a_resumed_run_keeps_the_default_learning_rate_of_its_model(tmp_path, experiment, monkeypatch, schedule):
+    shown = []
+    longer = changed(experiment, num_updates=3, learning_rate_schedule=schedule, warmup_updates=1)
+    monkeypatch.setattr(NumericPolicy, "default_learning_rate", 1e-3, raising=False)
+    run_experiment(longer, tmp_path / "whole")
+    stop_after(2, longer, tmp_path / "r")
+    assert read_config(tmp_path / "r")["learning_rates"] == dict.fromkeys(AGENTS, 1e-3)
+    monkeypatch.setattr(NumericPolicy, "default_learning_rate", 0.1)
+    run_experiment(longer, tmp_path / "r", resume=True, on_notice=shown.append)
+    assert traces(tmp_path / "r") == traces(tmp_path / "whole")
+    assert "0.001, the default" in shown[0]
+    run_experiment(changed(longer, agent_learning_rate=1e-3), tmp_path / "named")
+    assert "learning_rates" not in read_config(tmp_path / "named")
+    assert traces(tmp_path / "named") == traces(tmp_path / "whole")
+
+
 def test_a_warm_up_that_equals_the_default_may_be_left_out_on_resume(tmp_path, short_experiment):
     run_experiment(short_experiment(critic_warmup=1, num_updates=2), tmp_path / "r")
     run_experiment(short_experiment(critic_warmup=None, num_updates=2), tmp_path / "r", resume=True)
