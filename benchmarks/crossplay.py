@@ -20,8 +20,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from pettingzoo import ParallelEnv
 
-from .._progress import phase
-from ..algorithms.rollout.intervals import Floats, Interval, bootstrap_indices, percentile_interval
+from ..algorithms.rollout.collector import RolloutCollector
+from ..algorithms.rollout.intervals import Floats, Interval, bootstrap_indices, interval_of
 from ..algorithms.runs.api import Run
 from ..envs.core import declared_interests
 from ..envs.players import HELD_OUT, PLAYERS, exploits_of, partners_of
@@ -70,7 +70,7 @@ class CrossPlay:
         everyone = np.arange(len(self.names))
         draws = bootstrap_indices(len(everyone), 1, NUM_RESAMPLES)[..., 0]
         samples = np.array([estimate(chosen) for chosen in draws])
-        return percentile_interval(float(estimate(everyone)), samples[np.isfinite(samples)], 0.95)
+        return interval_of(estimate(everyone), samples[np.isfinite(samples)], (len(everyone), 1))
 
 
 def _mean_apart(returns: Floats, chosen: np.ndarray) -> float:

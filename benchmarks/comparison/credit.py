@@ -48,8 +48,9 @@ NUM_EPISODES = 96  # per update; a multiple of the group size of every algorithm
 NOTE = f"""\
 `collm benchmark credit` correlates each algorithm's advantages with exact counterfactual advantages, over all turns of
 the second half of the updates. An update has {NUM_EPISODES} episodes, or base episodes of `c3`. The policies are random
-tables that do not learn; critics learn. Brackets: 95 % bootstrap intervals over seeds. Replies and environment steps
-are those of one update, without the replays of `difference`."""
+tables that do not learn; critics learn. Brackets: 95 % bootstrap intervals over seeds,
+widened for few seeds ([how](../../../docs/learn/report.md)). Replies and environment steps are those of one update,
+without the replays of `difference`."""
 
 
 class EnumerableGame(NamedTuple):
@@ -238,11 +239,12 @@ def write(results: Sequence[Fidelity], out: Path) -> str:
                 found.setdefault(each.algorithm, []).append(each)
         rows = []
         for place, (name, own) in enumerate(found.items()):
-            interval = bootstrap_interval([each.correlation for each in own])
+            interval = bootstrap_interval([each.correlation for each in own], is_widened=True)
             axes.plot([interval.low, interval.high], [place, place], color="C0", linewidth=2)
             axes.plot(interval.value, place, "o", color="C0")
             costs = (fmean(getattr(each, unit) for each in own) for unit in ("tokens", "environment_steps"))
-            rows.append([f"`{name}`", str(interval), *(f"{cost:.0f}" for cost in costs)])
+            shown = str(interval) if len(own) > 1 else f"{interval.value:.3f}"
+            rows.append([f"`{name}`", shown, *(f"{cost:.0f}" for cost in costs)])
         table = markdown_table(["algorithm", "correlation", "replies", "environment steps"], rows)
         tables.append(f"## {game}\n\n{table}\n")
         axes.set(title=game, xlabel="correlation with the exact advantage", xlim=(min(0, axes.get_xlim()[0]), 1))

@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 from scipy.special import stdtr
 
-from ...algorithms.rollout.intervals import Floats, Interval
+from ...algorithms.rollout.intervals import Floats, Interval, student_quantile
 from ...envs.registration.registry import Range
 from ..comparison.suite import Contrast, ContrastScore
 from ..comparison.summaries import RunSummary
 from .comparison import Comparison
-from .statistics import NEVER, UNBOUNDED, cost_to_reach, student_quantile, within
+from .statistics import NEVER, UNBOUNDED, cost_to_reach, within
 from .tables import NONE, Estimate, TableOfText
 
 SUCCESS = "metric/success"

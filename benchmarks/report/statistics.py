@@ -12,18 +12,24 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from statistics import NormalDist
 from typing import Literal
 
 import numpy as np
-from scipy.special import stdtrit
 
-from ...algorithms.rollout.intervals import Floats, Indices, Interval, bootstrap_indices, percentile_interval, resampled
+from ...algorithms.rollout.intervals import (
+    CONFIDENCE,
+    Floats,
+    Indices,
+    Interval,
+    bootstrap_indices,
+    interval_of,
+    resampled,
+    student_quantile,
+)
 from ...envs.registration.registry import Range
 
 Estimator = Callable[[Floats], Floats]
 
-CONFIDENCE = 0.95  # coverage of all intervals
 NUM_RESAMPLES = 20_000
 UNBOUNDED: Range = (-math.inf, math.inf)
 
@@ -70,7 +76,7 @@ def interval(
     if indices is None:
         indices = _indices(scores)
     samples = estimator(resampled(scores, indices))
-    return within(bounds, _estimate(estimator(scores), samples, scores.shape, is_widened))
+    return within(bounds, interval_of(estimator(scores), samples, scores.shape, is_widened=is_widened))
 
 
 def difference(estimator: Estimator, first: Floats, second: Floats, *, bounds: Range = UNBOUNDED) -> Interval:
@@ -113,7 +119,7 @@ def improvement(
     value = probability_of_improvement(first, second)
     samples = probability_of_improvement(resampled(first, indices[0]), resampled(second, indices[1]))
     shape = (min(len(first), len(second)), first.shape[1])
-    return within((0, 1), _estimate(value, samples, shape, is_widened))
+    return within((0, 1), interval_of(value, samples, shape, is_widened=is_widened))
 
 
 def performance_profile(scores: Floats, thresholds: Floats) -> Floats:
@@ -133,38 +139,8 @@ def profile_bands(scores: Floats, thresholds: Floats, indices: Indices | None = 
     return performance_profile(scores, thresholds), low, high
 
 
-def widening(num_runs: int, num_tasks: int, confidence: float) -> float:
-    """Factor that moves the ends of a bootstrap interval away from the estimate, to correct its coverage.
-
-        t / z * sqrt(R / (R - 1)),  t: Student quantile with K * (R - 1) degrees of freedom, z: normal quantile
-
-    The spread of a resample is too small by sqrt((R - 1) / R), and a mean of few runs has Student's tails. Source:
-    Hesterberg (arXiv:1411.5279), section 4.2. Hesterberg moves the percentiles instead. That is impossible with five
-    runs: with probability 1/16, the true value is outside of the range of all five. Raises ValueError for one run.
-    """
-    if num_runs < 2:
-        raise ValueError(f"an interval needs at least two runs, got {num_runs}")
-    probability = (1 + confidence) / 2
-    quantile = student_quantile(probability, num_tasks * (num_runs - 1))
-    return quantile / NormalDist().inv_cdf(probability) * math.sqrt(num_runs / (num_runs - 1))
-
-
-def student_quantile(probability: float, degrees: int) -> float:
-    """Quantile of Student's distribution. Importing `scipy.stats` for it would take a second."""
-    return float(stdtrit(degrees, probability))
-
-
 def _indices(scores: Floats, seed: int = 0) -> Indices:
     return bootstrap_indices(scores.shape[0], scores.shape[1], NUM_RESAMPLES, seed=seed)
-
-
-def _estimate(value: Floats, samples: Floats, shape: Sequence[int], is_widened: bool) -> Interval:
-    center = float(value)
-    if shape[0] < 2:
-        return Interval(center, math.nan, math.nan)
-    plain = percentile_interval(center, samples, CONFIDENCE)
-    factor = widening(shape[0], shape[1], CONFIDENCE) if is_widened else 1.0
-    return Interval(center, center + factor * (plain.low - center), center + factor * (plain.high - center))
 
 
 def _checked(scores: Floats) -> Floats:

@@ -121,6 +121,9 @@ class MatrixGame(TalkEnv):
         return {}  # nothing is hidden, so that the silent player would be as good as the talking player
 
     def ceilings(self) -> Mapping[str, float]:
-        """Return exact mean returns of both agents. Nothing is hidden, so that the optimum needs no messages."""
+        """Return exact mean returns of both agents. Nothing is hidden, so that the optimum needs no messages.
+
+        "equilibrium of one round": the best Nash equilibrium of a game of one round. More rounds can have better ones.
+        """
         best = max(map(sum, self._table.values())) / 2 / self._top
-        return {"optimum": best, "equilibrium": best_nash(self._table) / self._top, "silent": best}
+        return {"optimum": best, "equilibrium of one round": best_nash(self._table) / self._top, "silent": best}

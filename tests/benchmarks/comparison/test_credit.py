@@ -2,11 +2,13 @@
 
 import json
 
+import numpy as np
 import pytest
 
 from collm.algorithms.rollout.collector import RolloutCollector, grouped_plans
+from collm.algorithms.rollout.intervals import bootstrap_interval, widening
 from collm.benchmarks.cli import main
-from collm.benchmarks.comparison.credit import GAMES, ExactAdvantages, ReplyTable, measure
+from collm.benchmarks.comparison.credit import GAMES, ExactAdvantages, Fidelity, ReplyTable, measure, write
 from collm.envs import make
 from collm.envs.games.talk.tiny_hanabi import ACTIONS, payoffs
 from collm.envs.vectors.vector import SyncVector
@@ -63,6 +65,16 @@ def test_an_unbiased_baseline_has_a_higher_correlation_than_the_maximum_of_the_g
     correlations = {name: [each.correlation for each in every] for name, every in found.items()}
     assert 0 < sum(correlations["maremax"]) < sum(correlations["marloo"]) - 0.05 < 3
     assert all(each.environment_steps == each.tokens == 2 * 96 for each in found["marloo"])
+
+
+def test_intervals_over_three_seeds_are_wider_than_their_range(tmp_path):
+    scores = (0.497, 0.519, 0.707)
+    results = [Fidelity("rae", "TinyHanabi", seed, score, 2.0, 2.0) for seed, score in enumerate(scores)]
+    table = write([*results, Fidelity("coma", "TinyHanabi", 0, 0.5, 2.0, 2.0)], tmp_path)
+    expected = bootstrap_interval(scores, is_widened=True)
+    assert expected.low == pytest.approx(np.mean(scores) - widening(3, 1, 0.95) * (np.mean(scores) - 0.497))
+    assert f"| `rae` | {expected} |" in table and "| `coma` | 0.500 |" in table
+    assert expected.low < 0.4 and expected.high > 0.8
 
 
 @pytest.mark.slow

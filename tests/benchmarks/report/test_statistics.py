@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 from scipy.stats import t
 
+from collm.algorithms.rollout import intervals
 from collm.algorithms.rollout.intervals import bootstrap_indices
 from collm.benchmarks.report import statistics
 
@@ -62,7 +63,7 @@ def test_scores_that_are_not_paired_or_single_have_no_interval(scores):
     found = statistics.interval(statistics.mean, np.array([[1.0, 2.0]]))
     assert found.value == 1.5 and np.isnan(found.low) and np.isnan(found.high)
     with pytest.raises(ValueError, match="two"):
-        statistics.widening(1, 3, 0.95)
+        intervals.widening(1, 3, 0.95)
 
 
 @pytest.mark.parametrize(
@@ -75,8 +76,8 @@ def test_scores_that_are_not_paired_or_single_have_no_interval(scores):
     ],
 )
 def test_widening_by_hand(num_runs, num_tasks, confidence, factor):
-    assert statistics.student_quantile(0.975, num_runs) == pytest.approx(t.ppf(0.975, num_runs), rel=1e-9)
-    assert statistics.widening(num_runs, num_tasks, confidence) == pytest.approx(factor, rel=1e-9)
+    assert intervals.student_quantile(0.975, num_runs) == pytest.approx(t.ppf(0.975, num_runs), rel=1e-9)
+    assert intervals.widening(num_runs, num_tasks, confidence) == pytest.approx(factor, rel=1e-9)
 
 
 def test_estimates_agree_with_rliable():

@@ -146,7 +146,7 @@ def test_matrix_games_are_solved_on_a_grid_of_strategies(game):
     top = max(max(pays) for pays in env._table.values())
     best = max(sum(pays) for pays in env._table.values()) / 2 / top
     value = max(stage_equilibria(env._table)) / top
-    assert env.ceilings() == pytest.approx({"optimum": best, "equilibrium": value, "silent": best})
+    assert env.ceilings() == pytest.approx({"optimum": best, "equilibrium of one round": value, "silent": best})
     assert mean_return(env, range(20)) == pytest.approx(best)
     interests = {"coordination": "common", "pennies": "opposed"}.get(game, "mixed")
     assert env.interests == interests
