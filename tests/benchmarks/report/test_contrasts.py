@@ -1,11 +1,14 @@
+import gzip
 import math
+from pathlib import Path
 
 import numpy as np
 import pytest
 from recorded import made_summary
 from scipy import stats
 
-from collm.benchmarks.comparison.suite import Contrast
+from collm.benchmarks.comparison.suite import Contrast, read_suite
+from collm.benchmarks.comparison.summaries import kept_summaries
 from collm.benchmarks.report.comparison import Comparison
 from collm.benchmarks.report.contrasts import contrast_table, findings, holm, run_score, start_means, student_test
 
@@ -115,3 +118,14 @@ def test_a_ratio_of_episodes_counts_who_never_got_there_with_the_whole_budget():
     assert found.over_seeds.estimate.value == pytest.approx(math.log2(3 / 8))
     row = contrast_table([found]).rows[0]
     assert row[3].startswith("0.375 [0.375, 0.375]") and row[-1] == "2, 1 never"
+
+
+def test_the_contrasts_of_the_findings_follow_from_the_stored_scores_of_all_seeds(root, tmp_path):
+    stored = gzip.decompress((root / "benchmarks/results/replication/summaries.jsonl.gz").read_bytes())
+    (tmp_path / "summaries.jsonl").write_bytes(stored)
+    contrasts = read_suite(Path("replication")).contrasts
+    table = contrast_table(findings(contrasts, Comparison(kept_summaries(tmp_path))))
+    rows = [[str(row[place]) for place in (3, 5, 7, 8)] for row in table.rows]
+    page = (root / "docs/findings.md").read_text().split("*Table 1.")[0]
+    shown = [line.strip("| ").split(" | ")[2:] for line in page.splitlines() if line.startswith("| MAAC ")]
+    assert len(rows) == len(contrasts) == 7 and shown == rows
