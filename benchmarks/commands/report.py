@@ -79,7 +79,10 @@ def plain(text: str) -> Text:
 
 
 def print_table(content: TableOfText, console: Console) -> None:
-    table = Table(*map(Column, map(plain, content.header)), title=plain(content.title), title_justify="left")
+    columns = [Column(plain(name), overflow="fold") for name in content.header]
+    table = Table(*columns, title=plain(content.title), title_justify="left")
     for row in content.rows:
         table.add_row(*map(plain, row))
+    if not console.is_terminal:
+        console.width = 10_000  # files and pipes get whole cells
     console.print(table, plain(content.note))

@@ -6,9 +6,11 @@ from pathlib import Path
 import pytest
 
 from collm._errors import UserError
+from collm._terminal import terminal
 from collm.algorithms.config import TrainConfig
 from collm.algorithms.runs.loggers import read_lines
 from collm.benchmarks.commands.benchmark import BenchmarkArguments, chosen_suite
+from collm.benchmarks.commands.report import print_table
 from collm.benchmarks.comparison.runner import check_jobs
 from collm.benchmarks.comparison.suite import jobs, parse_suite, read_suite
 from collm.benchmarks.comparison.summaries import summarize
@@ -123,7 +125,23 @@ def test_estimates_need_neither_the_model_nor_the_data_and_plan_local_models():
     assert rows["parallel"][3] == "0" and rows["CoLLM-DC"][5] == "over 101 GiB"
     table = {**PROMPTED, "algorithms": [{"algorithm": "magrpo", "config": {"num_generations": 4}}]}
     ((*_, memory, hours),) = estimates(jobs(parse_suite(table))).rows
-    assert memory.endswith(" GiB") and not memory.startswith("over") and hours == "-"
+    assert memory.endswith(" GiB") and not memory.startswith("over") and float(hours) >= 0
+
+
+def test_estimates_count_the_turns_the_agents_and_the_critics(capsys):
+    build = {"id": "collm/MiniBuild-v0", "name": "build", "kwargs": {"max_turns": 4}}
+    config = {"rollout_buffer_size": 8, "eval_num_samples": 1}
+    names = ("magrpo", "iac", "maac")
+    critic = {"critic_model_name_or_path": "actor", "critic_warmup": 0}
+    algorithms = [{"name": name, "config": {} if name == "magrpo" else critic} for name in names]
+    table = {"seeds": [0], "budget": {"environment_steps": 320_000_000}, "model": {"max_new_tokens": 8}}
+    found = estimates(jobs(parse_suite({**table, "config": config, "environments": [build], "algorithms": algorithms})))
+    rows = {row[1]: row for row in found.rows}
+    assert {row[3] for row in found.rows} == {"10,000,000"}  # 8 episodes of 4 turns per update
+    magrpo, iac, maac = (float(rows[name][-1]) for name in names)
+    assert 0 < magrpo < iac == maac
+    print_table(found, terminal(width=60))
+    assert "10,000,000 │" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(("weights", "method", "memory"), [("adapters", "MAGRPO", 3), ("shared", "CoLLM-CC", 51)])
