@@ -20,7 +20,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from pettingzoo import ParallelEnv
 
-from ..algorithms.rollout.collector import RolloutCollector
+from .._progress import phase
 from ..algorithms.rollout.intervals import Floats, Interval, bootstrap_indices, interval_of
 from ..algorithms.runs.api import Run
 from ..envs.core import declared_interests

@@ -86,7 +86,9 @@ class ModelShape:
         """Return the KV-cache memory in bytes per token, for numbers of `bytes_each` bytes."""
         return 2 * self.num_layers * self.key * bytes_each
 
-    def kept_per_token(self, compute: int, *, rank: int = 0, row_length: int = 0, recomputes: bool = False) -> int:
+    def kept_per_token(
+        self, compute: int, *, rank: int = 0, row_length: int = 0, recomputes: bool = False, is_fused: bool = False
+    ) -> int:
         """Return the memory of activations that a forward pass keeps for the backward pass, in bytes per token.
 
         Args:
@@ -94,18 +96,23 @@ class ModelShape:
             rank: rank of LoRA adapters on a frozen base model of the compute type. 0: all weights are trained, float32.
             row_length: length of rows with an attention mask, which is also kept. 0: no mask.
             recomputes: True for gradient checkpointing.
+            is_fused: True if one kernel computes each RMSNorm and SwiGLU, as on CPUs.
         """
         last_norm = FLOAT32 * (1 if rank else 2) * self.hidden
         if recomputes:
             return self.num_layers * (compute if rank else FLOAT32) * self.hidden + last_norm
-        return self.num_layers * self.kept_per_layer(compute, rank=rank, row_length=row_length) + last_norm
+        return (
+            self.num_layers * self.kept_per_layer(compute, rank=rank, row_length=row_length, is_fused=is_fused)
+            + last_norm
+        )
 
-    def kept_per_layer(self, compute: int, *, rank: int = 0, row_length: int = 0) -> int:
+    def kept_per_layer(self, compute: int, *, rank: int = 0, row_length: int = 0, is_fused: bool = False) -> int:
         """Return the memory of kept activations in bytes per token and layer. Arguments: see `kept_per_token`."""
         d, q, k, f = self.hidden, self.query, self.key, self.feed_forward
         is_cast = compute != FLOAT32
         inner = self.num_products - 1  # feed-forward matrices whose input is the residual stream
-        norms = FLOAT32 * (2 * d if rank else 4 * d)  # inputs of the layer's 2 norms, and outputs if they are trained
+        # Inputs of the layer's 2 norms, and outputs if they are trained by several operations
+        norms = FLOAT32 * (2 * d if rank or is_fused else 4 * d)
         # Autocast keeps one input per matrix, float32 one input per norm. q: the input of attention's output matrix.
         inputs = compute * ((3 + inner) * d + q if is_cast else 2 * d + q)
         attention = compute * (3 * q if row_length else q + 2 * k) + FLOAT32 * self.num_heads
@@ -115,7 +122,7 @@ class ModelShape:
         if self.has_head_norms:
             attention += (q + k) * (FLOAT32 + (0 if rank else compute))
             attention += FLOAT32 * (self.num_heads + self.num_key_heads)
-        return norms + 2 * FLOAT32 + inputs + attention + compute * (2 * inner * f + row_length)
+        return norms + 2 * FLOAT32 + inputs + attention + compute * ((2 * inner - is_fused) * f + row_length)
 
 
 _SHAPES: dict[str, ModelShape] = {}  # of configurations

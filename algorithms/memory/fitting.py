@@ -14,9 +14,9 @@ from ..._errors import UserError
 from ...agents.batching import default_max_tokens
 from ...agents.config import BAG_OF_WORDS, MAX_NEW_TOKENS, ModelConfig
 from ...agents.core import Workplace
-from ...agents.decoding.cpu import is_onednn_faster
+from ...agents.decoding.cpu import compiler, is_onednn_faster
 from ...agents.language.compact_tokenizer import NUM_OWN_WORDS
-from ...agents.language.model_files import model_config
+from ...agents.language.model_files import adapter_settings, model_config
 from ...agents.language.shape import FLOAT32, KNOWN, ModelShape, small_config
 from ...agents.loading import device_named, named_policy, where_of
 from ...agents.registry import registered_critic
@@ -80,7 +80,7 @@ def members_of(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize
             shape=shape_of(name),
             compute=compute,
             num_adapters=len(group) if is_adapted else 0,
-            rank=model.lora_rank if is_adapted else 0,
+            rank=_adapter_rank(name, model) if is_adapted else 0,
             num_agents=len(group),
             has_reference=has_reference and place is None,
             num_shares=num_shares,
@@ -107,6 +107,12 @@ def members_of(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize
         judge = Member(name="reward model", shape=shape, compute=compute, num_agents=0, learns=False)
         found.setdefault(first_device, []).append(judge)
     return found
+
+
+def _adapter_rank(name: str, model: ModelConfig) -> int:
+    """Return the rank of new adapters, or of the saved adapter that a training continues."""
+    settings = None if name in KNOWN else adapter_settings(where_of(name))
+    return model.lora_rank if settings is None else int(settings["r"])
 
 
 def shape_of(name: str) -> ModelShape:
@@ -261,6 +267,7 @@ def work_of(
         offload=config.offload,
         rounds_pinned=_rounds_pinned(),
         kind=kind.type,
+        fuses=kind.type == "cpu" and compiler() is not None,
         packs=kind.type == "cpu" and is_onednn_faster(),
         side_by_side=_are_side_by_side(config, task, actors),
         critics_side_by_side=_are_side_by_side(config, task, critics),

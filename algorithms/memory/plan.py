@@ -119,6 +119,7 @@ class Work:
     side_by_side: bool = False  # True if the device's actors decode at the same time, and also learn at the same time
     critics_side_by_side: bool = False  # True if the device's critics learn at the same time
     rounds_pinned: bool = True  # True if PyTorch rounds the sizes of pinned tensors up to powers of two (its default)
+    fuses: bool = False  # True if one kernel computes each RMSNorm and SwiGLU in fp32, as on CPUs with a compiler
     packs: bool = False  # True if decoding uses packed copies of fp32 weights, as on some CPUs
 
 
@@ -244,9 +245,11 @@ def _kept(member: Member, work: Work) -> int:
     """Return the bytes of activations that are kept for the backward pass."""
     length = work.row_length if work.shares_prompts and member.num_agents else 0
     tokens = max(work.tokens, work.row_length)  # a pass has at least one sequence
-    kept = member.shape.kept_per_token(member.compute, rank=member.rank, row_length=length, recomputes=work.recomputes)
+    is_fused = work.fuses and member.compute == FLOAT32 and member.shape.num_products == 3
+    shape, compute, rank = member.shape, member.compute, member.rank
+    kept = shape.kept_per_token(compute, rank=rank, row_length=length, recomputes=work.recomputes, is_fused=is_fused)
     if work.recomputes:
-        kept += member.shape.kept_per_layer(member.compute, rank=member.rank, row_length=length)
+        kept += shape.kept_per_layer(compute, rank=rank, row_length=length, is_fused=is_fused)
     return tokens * kept
 
 

@@ -149,15 +149,15 @@ def run_prepared(
             policies=policies, critics=critics, reward_processor=reward_processor, start=start
         )
         stack.callback(trainer.close)
-        num_envs = min(experiment.config.eval_num_samples, MAX_DEFAULT_ENVS)
-        vector = experiment.make_vector("test", num_envs, has_shares=True)
+        num_held_out = experiment.config.eval_num_samples or EVAL_EPISODES
+        vector = experiment.make_vector("test", min(num_held_out, MAX_DEFAULT_ENVS), has_shares=True)
         stack.callback(vector.close)
         held_out = RolloutCollector(vector, trainer.collector.policies)
         # 3. Reset the folder to the checkpoint, or to an empty run.
         if checkpoint is not None:
             with explained_content(checkpoint.path):
                 trainer.load_state_dict(checkpoint.trainer)
-        lines = [*named_starts(experiment), *default_rates(trainer), *high_rates(trainer)]
+        lines = [*named_starts(experiment), *default_rates(trainer), *high_rates(trainer), *long_warmup(trainer)]
         for line in lines if group.is_writer else ():
             on_notice(line)
         rates = model_rates(trainer)

@@ -63,6 +63,13 @@ def test_activations_are_the_tensors_that_a_forward_pass_saves(kind, compute, is
     assert planned == pytest.approx(counted, rel=0.02)
 
 
+def test_kernels_keep_one_tensor_less_per_norm_and_feed_forward_layer():
+    shape = ModelShape.of(next(iter(CONFIGS.values())))
+    trained, adapted = ([shape.kept_per_layer(4, rank=r, is_fused=fused) for fused in (False, True)] for r in (0, RANK))
+    assert trained[0] - trained[1] == 4 * (2 * shape.hidden + shape.feed_forward)
+    assert adapted[0] - adapted[1] == 4 * shape.feed_forward
+
+
 @pytest.mark.parametrize(
     "config", [*CONFIGS.values(), AutoConfig.for_model("gpt2", n_embd=32, n_layer=2, n_head=2, vocab_size=50)]
 )

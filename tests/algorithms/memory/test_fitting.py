@@ -4,8 +4,11 @@ from dataclasses import replace
 
 import pytest
 import torch
+from fakes import byte_tokenizer, random_llama
 
 from collm.agents.config import ModelConfig
+from collm.agents.decoding.adapters import save_adapter
+from collm.agents.loading import with_adapters
 from collm.algorithms import IAC, MAAC, IACConfig, MAACConfig
 from collm.algorithms.memory.devices import GIB, bytes_of, gpu_memory, usable
 from collm.algorithms.memory.fitting import NoRoom, TrainingSize, check_fit, check_host, fit, members_of, work_of
@@ -174,3 +177,14 @@ def test_amounts_of_memory():
             bytes_of(wrong)
     with pytest.raises(ValueError, match="did you mean 'h100'"):
         gpu_memory("h10")
+
+
+def test_the_plan_has_the_rank_of_a_continued_adapter(tmp_path):
+    adapted = with_adapters(random_llama(), ["fox_0"], rank=4)
+    adapted.base_model.model.save_pretrained(tmp_path / "base")
+    adapted.peft_config["fox_0"].base_model_name_or_path = str(tmp_path / "base")
+    byte_tokenizer().save_pretrained(tmp_path / "base")
+    save_adapter(adapted, "fox_0", tmp_path / "saved")
+    settings = ModelConfig(model=str(tmp_path / "saved"), weights="adapters", device="cpu")
+    (member,) = members_of(MAAC(MAACConfig(critic_model_name_or_path="bag_of_words")), settings, TASK)["cpu"]
+    assert member.rank == 4 != settings.lora_rank
