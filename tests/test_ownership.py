@@ -1,6 +1,18 @@
+import errno
+
 import pytest
 
-from collm._ownership import MARKER, ForeignFileError, holds_run, note, owned, refuse_full_folder, write_text, written
+from collm._ownership import (
+    MARKER,
+    ForeignFileError,
+    holds_run,
+    new_folder,
+    note,
+    owned,
+    refuse_full_folder,
+    write_text,
+    written,
+)
 from collm._ownership import refuse_foreign_folder as refuse_folder
 from collm.algorithms.runs.files import only_one
 
@@ -109,6 +121,31 @@ def test_only_new_and_empty_folders_pass_the_check_for_full_folders(tmp_path):
     for path in (tmp_path, tmp_path / "file", tmp_path / "dangling"):
         with pytest.raises(ForeignFileError, match="not an empty folder"):
             refuse_full_folder(path)
-    write_text(tmp_path / "run", "config.json", "{}")
-    with pytest.raises(ForeignFileError, match="is inside the run"):
-        refuse_full_folder(tmp_path / "run" / "agents" / "copy")
+
+
+@pytest.mark.parametrize("is_there", [False, True])
+def test_a_new_folder_is_there_in_whole_or_not_at_all(tmp_path, is_there):
+    folder = tmp_path / "a" / "out"
+    if is_there:  # perhaps a mount point
+        folder.mkdir(parents=True)
+    for number in range(2):  # the second time, the files of a killed process are there
+        with pytest.raises(OSError, match="No space"), new_folder(folder) as new:
+            (new / "b").mkdir()
+            (new / "b" / "half").write_text("1")
+            raise OSError(errno.ENOSPC, "No space left on device")
+        assert not list(folder.iterdir() if is_there else tmp_path.glob("a/*"))
+        if number == 0:
+            (new / "c" / "old").mkdir(parents=True)
+    with new_folder(folder) as new:
+        (new / "b").mkdir()
+        (new / "b" / "whole").write_text("1")
+    assert [str(path.relative_to(tmp_path / "a")) for path in sorted(tmp_path.rglob("*"))[1:]] == [
+        *("out", "out/b", "out/b/whole")
+    ]
+    with pytest.raises(ForeignFileError, match="out exists"), new_folder(folder):
+        pass
+
+
+def test_an_error_of_a_full_disk_names_the_file(tmp_path):
+    with pytest.raises(OSError, match=r"page\.md"), owned(tmp_path, "page.md"):
+        raise OSError(errno.ENOSPC, "No space left on device")

@@ -23,6 +23,7 @@ from safetensors import SafetensorError
 from ..._errors import UserError
 from ..._json import parse_json, read_json, refuse_device
 from ..._ownership import (
+    FULL,
     MARKER,
     RUN_FILE,
     holds_run,
@@ -30,13 +31,14 @@ from ..._ownership import (
     open_marker,
     refuse_foreign_folder,
     replaced,
+    staged,
     sync,
     temporary,
 )
 
 CONFIG_FILE = RUN_FILE
+TEAM_FILE = "collm_team.json"  # settings of a team that `collm export` wrote, which has no folder `agents`
 _HELD: set[tuple[Path, int]] = set()  # locks of this process: folder and thread
-_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _REFUSED = (errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO)
 
 
@@ -60,7 +62,7 @@ def write_config(directory: Path, config: Mapping[str, Any]) -> None:
 
 def read_config(directory: Path) -> dict[str, Any]:
     """Read the settings of a run. Raises `FileNotFoundError` if there is no run, `UserError` if the file is damaged."""
-    file = directory / CONFIG_FILE
+    file = settings_file(directory)
     if not file.is_file():
         if holds_run(directory):
             raise FileNotFoundError(
@@ -76,18 +78,23 @@ def read_config(directory: Path) -> dict[str, Any]:
     return found
 
 
+def settings_file(directory: Path) -> Path:
+    """Return the file with the settings of a run, or of a team that was exported from a run."""
+    team = directory / TEAM_FILE
+    return team if team.is_file() and not (directory / CONFIG_FILE).exists() else directory / CONFIG_FILE
+
+
+def agents_folder(directory: Path) -> Path:
+    """Return the folder with a subfolder per agent of a run, or of a team that was exported from a run."""
+    return directory / "agents" if settings_file(directory).name == CONFIG_FILE else directory
+
+
 def write_folder(path: Path, fill: Callable[[Path], None]) -> None:
     """Write a folder atomically with `fill`. Files that only the old folder has are kept for the user."""
     new, old = temporary(path), temporary(path, "old")
     _finish_replacing(path, old)
-    if new.exists():
-        shutil.rmtree(new)
-    new.mkdir(parents=True)
-    fill(new)
-    for folder, _, names in os.walk(new):
-        for name in names:
-            sync(Path(folder, name))
-        sync(Path(folder))
+    with staged(new):
+        fill(new)
     if path.exists():
         os.rename(path, old)
     os.rename(new, path)
@@ -170,7 +177,9 @@ def _locked(directory: Path, waits: bool) -> Iterator[None]:
 
 
 @contextmanager
-def explained(directory: Path, advice: Callable[[], str]) -> Iterator[None]:
+def explained(
+    directory: Path, advice: Callable[[], str] = lambda: "correct this, then repeat the command"
+) -> Iterator[None]:
     """Context manager: convert write errors into a `RunFolderError`. `advice` returns the end of the message."""
     try:
         yield
@@ -186,9 +195,9 @@ def explained(directory: Path, advice: Callable[[], str]) -> Iterator[None]:
 def _cause(error: OSError | SafetensorError, directory: Path) -> str | None:
     """Return the text of a write error in the directory. None: the error has another cause."""
     number, file = error.errno if isinstance(error, OSError) else None, getattr(error, "filename", None)
-    if isinstance(error, SafetensorError) and (found := re.search(r"os error (\d+)", str(error))):
-        number = int(found[1])  # a SafetensorError has no attribute for the error number
-    if number in _FULL:
+    if number is None and (found := re.search(r"(?:os error |\[Errno )(\d+)", str(error))):
+        number = int(found[1])  # SafetensorError and shutil.Error have no error number
+    if number in FULL:
         return os.strerror(number)
     if number not in _REFUSED:
         return None

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from ..._errors import UserError
-from ..._ownership import refuse_full_folder
+from ..._ownership import new_folder
 from ...agents.core import Completion, Learnable, Policy, Request, act_all
 from ...envs.spaces import movers_of
 from ..distribution.group import current
 from ..rollout.plays import masks_of
 from .api import Environment, Run, evaluate, load_run, torch_threads
 from .evaluation import EvaluationResult
+from .files import explained
 
 
 class Team(Mapping[str, Policy]):
@@ -143,9 +144,9 @@ class Team(Mapping[str, Policy]):
         models = {agent: policy for agent, policy in self.items() if isinstance(policy, Learnable)}
         if not models:
             raise UserError(f"the team {', '.join(self)} has no model to save; its policies have no weights")
-        refuse_full_folder(directory)
-        for agent, model in models.items():
-            model.save(directory / agent)
+        with explained(directory), new_folder(directory) as new:
+            for agent, model in models.items():
+                model.save(new / agent)
         return directory
 
 

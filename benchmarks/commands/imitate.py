@@ -9,8 +9,7 @@ from random import Random
 
 from tyro.conf import Positional
 
-from ..._functions import load_function
-from ..._ownership import refuse_full_folder
+from ..._ownership import new_folder, refuse_full_folder
 from ..._ranges import Checked, Count, Positive
 from ..._terminal import print_line, terminal
 from ...agents.config import TINY, ModelConfig
@@ -47,19 +46,11 @@ def run(args: Sequence[str]) -> None:
     arguments = parsed(ImitateArguments, "imitate", args, examples=EXAMPLES)
     import torch  # late imports: help needs no torch
 
-    from ...agents.language.imitation import demonstrated, imitate, save
-    from ...agents.loading import check_models, load_language_model
-    from ...algorithms.memory.devices import check_counts
-
-    with refusals():
-        check_counts({"batch_size": arguments.batch_size})
-        check_folder(arguments.out, "OUT")
-        refuse_full_folder(arguments.out)
-        demonstrate = load_function(arguments.demonstration)
-        demonstrated(demonstrate, Random(arguments.seed))
-        config = ModelConfig(model=arguments.model, device="cpu")
-        check_models(config, 1)
-        model = load_language_model(config, arguments.model)
+    from ...agents.language.imitation import imitate, save
+    from ...agents.language.model_files import tokenizer_of
+    from ...agents.language.pretrained import load_model
+    from ...agents.loading import where_of
+    from ...algorithms.runs.files import explained
 
     def on_update(update: int, loss: float) -> None:
         if update % 50 == 0 or update == arguments.num_updates:
@@ -75,5 +66,6 @@ def run(args: Sequence[str]) -> None:
         seed=arguments.seed,
         on_update=on_update,
     )
-    save(model.base, model.encoder.tokenizer, arguments.out)
+    with explained(arguments.out), new_folder(arguments.out) as new:
+        save(model, tokenizer, new)
     print_line(f"model: {arguments.out}")

@@ -6,8 +6,11 @@ that was copied without this hidden file is recognized by its config.json, and c
 
 from __future__ import annotations
 
+import errno
 import json
 import os
+import shutil
+import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,6 +20,7 @@ from ._errors import UserError
 MARKER = ".collm"
 TEMPORARY = ".collm-"  # Name prefix of temporary files and folders, which are renamed after they are written
 RUN_FILE = "config.json"
+FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)  # error numbers of a full disk
 _FORMAT = "collm files, format 1"
 
 
@@ -46,8 +50,8 @@ def refuse_foreign_folder(folder: Path) -> None:
 
 
 def refuse_full_folder(folder: Path) -> None:
-    """Raise `ForeignFileError` if a path exists and is not an empty folder, or is inside the folder of a run."""
-    if os.path.lexists(folder) and not (folder.is_dir() and not os.listdir(folder)):
+    """Raise `ForeignFileError` if a path exists and is not an empty folder. Files of a killed command do not count."""
+    if os.path.lexists(folder) and not (folder.is_dir() and set(os.listdir(folder)) <= {_inside(folder).name}):
         raise ForeignFileError(f"{folder} exists and is not an empty folder; give a new or empty folder")
     if run := next((parent for parent in folder.absolute().parents if holds_run(parent)), None):
         raise ForeignFileError(f"{folder} is inside the run {run}, which it would change; give a folder outside of it")
@@ -113,9 +117,49 @@ def replaced(path: Path) -> Iterator[Path]:
         yield new
         sync(new)
         os.replace(new, path)
+    except OSError as error:
+        if error.errno in FULL and error.filename is None:  # errors of a file object do not name the file
+            error.filename = str(path)
+        raise
     finally:
         new.unlink(missing_ok=True)
     sync(path.parent)
+
+
+@contextmanager
+def new_folder(folder: Path) -> Iterator[Path]:
+    """Yield a temporary folder, whose content becomes the content of `folder` at the end.
+
+    Raises `ForeignFileError` if the folder exists and is not empty.
+    """
+    refuse_full_folder(folder)
+    is_moved_up = folder.is_dir()  # it may be a mount point, which cannot be replaced
+    with staged(_inside(folder) if is_moved_up else temporary(Path(os.path.abspath(folder)))) as new:
+        yield new
+    if not is_moved_up:
+        return os.rename(new, folder)
+    for path in list(new.iterdir()):
+        os.rename(path, folder / path.name)
+    new.rmdir()
+
+
+def _inside(folder: Path) -> Path:
+    return temporary(folder / "folder")
+
+
+@contextmanager
+def staged(new: Path) -> Iterator[Path]:
+    """Make an empty folder at a temporary path. At the end its files are on the disk; after errors it is deleted."""
+    if new.exists():
+        shutil.rmtree(new)  # left by a process that was killed
+    new.mkdir(parents=True)
+    try:
+        yield new
+        for path in [new, *new.rglob("*")]:
+            sync(path)
+    except BaseException:
+        shutil.rmtree(new)
+        raise
 
 
 def temporary(path: Path, what: str = "new") -> Path:
@@ -129,6 +173,16 @@ def sync(path: Path) -> None:
         os.fsync(number)
     finally:
         os.close(number)
+
+
+def is_private(path: Path) -> bool:
+    """Return True if the path exists, is not a link, belongs to this user, and only this user can write to it."""
+    try:
+        found = path.lstat()
+    except FileNotFoundError:
+        return False
+    is_writable = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    return not stat.S_ISLNK(found.st_mode) and found.st_uid == os.geteuid() and not is_writable
 
 
 def _is_run_file(file: Path) -> bool:

@@ -9,7 +9,6 @@ import platform
 import re
 import shlex
 import shutil
-import stat
 import subprocess
 import tempfile
 import warnings
@@ -18,6 +17,8 @@ from pathlib import Path
 
 import torch
 from torch import Tensor, nn
+
+from ...._ownership import is_private
 
 SWITCH = "COLLM_KERNEL"  # environment variable; 0 turns off all CPU kernels
 SOURCE = Path(__file__).with_name("kernels.cpp")
@@ -87,13 +88,13 @@ def _compiled(compiler: str, head: int, group: int) -> Path:
     digest = hashlib.sha256(chr(0).join(made_of).encode()).hexdigest()[:24]
     folder = cache_folder()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-    if not _is_private(folder.resolve()):  # a loaded library runs with the user's rights
+    if not is_private(folder.resolve()):  # a loaded library runs with the user's rights
         raise PermissionError(
             f"kernels are not loaded from {folder}: the folder belongs to another user, or others can write to it; run "
             f"chmod 700 {shlex.quote(str(folder))}"
         )
     kept = folder / f"kernels_{head}_{group}_{digest}.so"
-    if not _is_private(kept):  # missing, or writable by others
+    if not is_private(kept):  # missing, or writable by others
         with tempfile.TemporaryDirectory(dir=folder) as building:
             made = Path(building) / kept.name
             command = [compiler, *flags, str(SOURCE), "-o", str(made)]
@@ -101,13 +102,3 @@ def _compiled(compiler: str, head: int, group: int) -> Path:
             made.chmod(0o700)  # independent of the umask
             os.replace(made, kept)  # atomic: other processes never load a partial file
     return kept
-
-
-def _is_private(path: Path) -> bool:
-    """Return True if the path exists, is not a link, belongs to this user, and only this user can write to it."""
-    try:
-        found = path.lstat()
-    except FileNotFoundError:
-        return False
-    is_writable = found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    return not stat.S_ISLNK(found.st_mode) and found.st_uid == os.geteuid() and not is_writable

@@ -17,7 +17,7 @@ from rich.table import Table
 from rich.text import Text
 from tyro.conf import Positional
 
-from ...._functions import called
+from ...._ownership import replaced
 from ...._ranges import Checked
 from ...._terminal import print_line, shown, terminal
 from ....envs.core import Message, Outcome, StepResult, TextParallelEnv
@@ -47,7 +47,7 @@ class RescoreArguments(Checked):
 def run(args: Sequence[str]) -> None:
     arguments = parsed(RescoreArguments, "rescore", args)
 
-    from ....algorithms.runs.files import JsonLines  # late imports: help needs no torch
+    from ....algorithms.runs.files import JsonLines, explained  # late imports: help needs no torch
     from ....algorithms.runs.records import read_text_episodes
 
     out = arguments.out
@@ -63,9 +63,11 @@ def run(args: Sequence[str]) -> None:
         new_rows = [rescored(row, arguments.reward_funcs, arguments.reward_weights) for row in rows]
         if out is not None:
             out.parent.mkdir(parents=True, exist_ok=True)
-            JsonLines(out).write(new_rows)
-            print_line(f"episodes: {out}")
     terminal().print(comparison(rows, new_rows))
+    if out is not None:
+        with explained(out), replaced(out) as new:
+            JsonLines(new).write(new_rows)
+        print_line(f"episodes: {out}")
 
 
 def rescored(row: Mapping[str, Any], names: Sequence[str], weights: Sequence[float] | None = None) -> dict[str, Any]:

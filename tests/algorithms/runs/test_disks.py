@@ -7,6 +7,7 @@ import pytest
 from fakes import OnUpdate
 from killed import assert_resumes
 
+import collm
 from collm.algorithms.runs.files import RunFolderError
 from collm.algorithms.runs.run import run_experiment
 from collm.benchmarks.cli import main
@@ -89,3 +90,36 @@ def test_a_folder_that_becomes_read_only_is_one_line_for_every_command(tmp_path,
         assert printed.count("\n") == 1 and printed.startswith("error: "), printed
     subprocess.run(["umount", str(directory)], check=True)
     assert_resumes(experiment, directory, tmp_path / "whole")
+
+
+COMMANDS = {
+    "export": "export {run} {disk}/out",
+    "merge": "export {run} {disk}/out --merge",
+    "imitate": "imitate collm.envs.games.mini_shift:demonstration {disk}/out --num-updates 1 --batch-size 1",
+    "rescore": "rescore {run} --reward-funcs own --out {disk}/out.jsonl",
+    "evaluate": "evaluate {run} --episodes 2 --no-transcripts --out {disk}/out",
+    "report": "report {run} --out {disk}/out",
+    "crossplay": "crossplay {run} {run} --num-episodes 2 --out {disk}/out",
+    "gif": "play collm/MiniBuild-v0 --gif {disk}/out.gif",
+    "record": "play collm/MiniBuild-v0 --record {disk}/out",
+}
+
+
+@pytest.fixture(scope="module")
+def team(tmp_path_factory):
+    few = {"num_updates": 1, "rollout_buffer_size": 2, "eval_num_samples": 2, "num_generations": 2, "lora_rank": 2}
+    kwargs = {"env_kwargs": {"max_turns": 1}, "weights": "adapters", "max_new_tokens": 4, "progress": False}
+    return collm.train("magrpo", "collm/MiniBuild-v0", out=tmp_path_factory.mktemp("team") / "run", **few, **kwargs)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_command_on_a_full_disk_names_its_file_and_leaves_nothing_that_blocks_it(tmp_path, team, mount, capsys, name):
+    mount("-t", "tmpfs", "-o", "size=16m", "tmpfs", tmp_path)
+    fill(tmp_path / "filler", 0)
+    call = COMMANDS[name].format(run=team.directory, disk=tmp_path).split()
+    assert main(call) == 2
+    told = capsys.readouterr().err.strip().splitlines()[-1]
+    assert told.startswith("error: ") and f"{tmp_path}/out" in told and "No space left on device" in told
+    assert not list(tmp_path.rglob(".collm-*"))
+    (tmp_path / "filler").unlink()
+    assert main(call) == 0
