@@ -28,7 +28,7 @@ from ..rollout.collector import RolloutCollector
 from ..rollout.episode import Episode
 from .assembly.experiment import EVAL_EPISODES, MAX_DEFAULT_ENVS, Experiment
 from .assembly.trainers import CriticSource
-from .assembly.trust import run_command
+from .assembly.trust import run_command, save_settings
 from .checkpoint import (
     RECORDS,
     Checkpoint,
@@ -44,7 +44,7 @@ from .checkpoint import (
 )
 from .evaluation import Evaluated, evaluate, evaluation_metrics
 from .exploitability import exploitability, game_tree
-from .files import JsonLines, cut_lines, explained, only_one, read_config, read_lines, tentative, write_config
+from .files import JsonLines, cut_lines, explained, only_one, read_config, read_lines, tentative
 from .folder import PICTURES, changes, check_is_free, clear, prepare_directory
 from .loggers import Callback, LogConfig, Logger, make_loggers
 from .loggers.callbacks import LearningWatch, Notice, as_callback
@@ -346,7 +346,7 @@ def _begin(
         on_notice(f"{directory} contained a run without a checkpoint; it was deleted, and the run starts again")
     if start is not None:
         start.save(directory)
-    write_config(directory, settings)  # last, because a folder with settings is treated as a run
+    save_settings(directory, experiment.to_json())  # last, because a folder with settings is treated as a run
     return dict.fromkeys(RECORDS, 0)
 
 
@@ -367,7 +367,7 @@ def _rewind(
     for name, (old, new) in changed.items():
         on_notice(f"the setting {name}: {old!r} until update {checkpoint.update}, {new!r} afterwards")
     if changed:
-        write_config(directory, settings)
+        save_settings(directory, experiment.to_json())
     kept: dict[str, int] = {}
     for name, expected in checkpoint.num_lines.items():
         kept[name] = cut_lines(directory / name, checkpoint.update, expected)

@@ -223,7 +223,7 @@ def test_a_team_trains_on_real_texts_and_is_judged_on_others_which_must_exist(tm
     kwargs = ["--env-kwargs", f"data={files}", 'columns={"post": "source", "id": "paper_id"}']
     call = ["train", "maac", "--env", "collm/TLDR-v2", *kwargs, "--model", str(model), "--critic-warmup", "1"]
     assert main([*call, "--out", str(tmp_path / "run"), *SMALL]) == 0
-    assert main(["evaluate", str(tmp_path / "run"), "--episodes", "2", "--trust"]) == 0
+    assert main(["evaluate", str(tmp_path / "run"), "--episodes", "2"]) == 0
     assert "collm/TLDR-v2, split test, 2 episodes" in capsys.readouterr().out
     files = [read_lines(tmp_path / "run" / name) for name in ("episodes.jsonl", "evaluation-test.jsonl")]
     trained, judged = ({row["agents"]["writer_0"]["turns"][0]["read"][0]["content"] for row in rows} for rows in files)

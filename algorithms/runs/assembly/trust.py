@@ -27,7 +27,8 @@ from ....envs.games.sources import GENERATED
 from ....envs.registration.registry import imports_module, registry
 from ....envs.wrappers.reward_functions import OWN
 from ...registry import algorithm_spec
-from ..files import CONFIG_FILE, read_config
+from ..files import CONFIG_FILE, agents_folder, read_config, settings_file, write_config
+from ..own_runs import is_own_run, note_own_run
 from .experiment import Experiment, refuse_parts
 
 MODELS = ("model", "critic_model_name_or_path", "reward_model")  # Settings whose values are names of models
@@ -49,18 +50,27 @@ def load_experiment(directory: Path, *, trust: bool = False, is_env_given: bool 
     """Load the experiment of a run folder, which may be from another author.
 
     If the caller replaces the environment (`is_env_given`), the folder's environment is not checked. Raises
-    `UntrustedCodeError` if a setting or a saved adapter needs `trust`, and `FileNotFoundError` or `ValueError` if the
-    folder contains no run or settings are damaged.
+    `UntrustedCodeError` if a setting or a saved adapter needs `trust`, unless the run is this user's own. Raises
+    `FileNotFoundError` or `ValueError` if the folder contains no run or settings are damaged.
     """
     saved = read_config(directory)
     refuse_parts(saved)
     experiment = Experiment.from_json(saved)
     if not trust:
         shown = {name: value for name, value in saved.items() if name not in ("env", "env_kwargs") or not is_env_given}
-        if reason := needs_trust(shown, directory):
-            raise UntrustedCodeError(_message(directory / CONFIG_FILE, reason))
+        if (reason := needs_trust(shown, directory)) and not is_own_run(file := settings_file(directory)):
+            raise UntrustedCodeError(_message(file, reason))
         refuse_untrusted_models(directory)
     return experiment
+
+
+def save_settings(directory: Path, config: Mapping[str, Any]) -> None:
+    """Write the settings of a run. A new run of this user, and no run from elsewhere, becomes or stays an own run."""
+    file = directory / CONFIG_FILE
+    is_own = not file.exists() or is_own_run(file)
+    write_config(directory, config)
+    if is_own:
+        note_own_run(file)
 
 
 def _message(file: Path, reason: str) -> str:
@@ -75,11 +85,12 @@ def needs_trust(saved: Mapping[str, Any], directory: Path | None = None) -> str 
 def refuse_untrusted_models(directory: Path) -> None:
     """Raise `UntrustedCodeError` if a saved adapter has a base model outside the folder, or unknown settings.
 
-    Unknown settings of peft can refer to modules to import and files to read.
+    Unknown settings of peft can refer to modules to import and files to read. Own runs may have any base model.
     """
-    for file in sorted(directory.glob(f"agents/*/{ADAPTER_CONFIG_FILE}")):
+    is_own = is_own_run(settings_file(directory))
+    for file in sorted(agents_folder(directory).glob(f"*/{ADAPTER_CONFIG_FILE}")):
         saved = read_json(file)
-        base = saved.get("base_model_name_or_path")
+        base = None if is_own else saved.get("base_model_name_or_path")
         reason = None if base is None else _model_reason("base_model_name_or_path", base, directory)
         if reason is None and (unusual := unusual_setting(saved)):
             reason = f"has {unusual}, which collm does not save and which may refer to code or files"
@@ -194,7 +205,7 @@ _TRUSTING = ("resume", "evaluate", "chat", "replay")  # Commands that have the o
 
 
 def run_command(name: str, directory: Path, *options: str, env: str | None = None) -> str:
-    """Return a command line for a run, with `--trust` if the run's settings need it.
+    """Return a command line for a run, with `--trust` if the settings need it and the run is not this user's own.
 
     With `env`, as for a replay, only this environment is checked for trust. None: all settings are checked.
     """
@@ -202,7 +213,7 @@ def run_command(name: str, directory: Path, *options: str, env: str | None = Non
     if name in _TRUSTING:
         with suppress(FileNotFoundError, UserError), explained_content(directory):  # the command will report the error
             saved = read_config(directory) if env is None else {"env": env}
-            if needs_trust(saved, directory) is not None:
+            if needs_trust(saved, directory) is not None and not is_own_run(settings_file(directory)):
                 words.append("--trust")
     return shlex.join(words)
 

@@ -135,10 +135,11 @@ def test_a_wrapper_that_is_passed_as_an_object_is_trained_in_and_so_are_its_shar
 
 
 @pytest.mark.slow
-def test_reward_functions_by_name_are_part_of_a_run_s_settings(tmp_path):
+def test_reward_functions_by_name_are_part_of_a_run_s_settings(tmp_path, monkeypatch):
     judged = {"reward_funcs": ["own", f"{__name__}:brevity"], "reward_weights": [1.0, 0.5]}
     run = collm.train("mareinforce", WRITING, env_kwargs=judged, out=tmp_path / "run", num_generations=2, **SMALL)
     assert all(row["return"] == pytest.approx(row["reward/own"] + row["reward/brevity"]) for row in run.metrics)
+    assert load_run(run.directory).evaluate(2).metrics["reward/brevity"] < 0
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))  # of another user
     with pytest.raises(UntrustedCodeError, match="--trust"):
         load_run(run.directory)
-    assert load_run(run.directory, trust=True).evaluate(2).metrics["reward/brevity"] < 0
