@@ -46,6 +46,7 @@ from .assembly.trainers import CriticSource
 from .assembly.trust import load_experiment, next_commands, run_command
 from .checkpoint import StartingWeights, UnfitWeightsError, has_newest_models, models_update, newest_update
 from .evaluation import FIRST_EVALUATION_SEED, EvaluationResult, evaluate_on
+from .files import agents_folder
 from .loggers import Callback, LogConfig, Logger, check_sinks, read_lines
 from .loggers.display import TrainingDisplay, plot_learning_curve
 from .records import failures_kept
@@ -263,7 +264,7 @@ def train_experiment(
             f"{run_command('resume', directory, '--num-updates', str(2 * trainer.progress.update))}"
         )
     screen.print(f"run directory: {shown(directory)}", markup=False)
-    if len(display.returns) >= 3 and current().is_writer:  # fewer points do not make a curve
+    if trainer.progress.update >= 3 and current().is_writer:  # fewer points do not make a curve
         with replaced(directory / CURVE_FILE) as new:
             plot_learning_curve(directory, new, title=f"{experiment.algorithm} on {experiment.env}")
         screen.print(f"learning curve: {shown(directory / CURVE_FILE)}", markup=False, soft_wrap=True)
@@ -317,7 +318,7 @@ def load_run(
         experiment = replace(experiment, model=replace(experiment.model, device=device))
     with closing(experiment.make_env()) as played:
         if has_newest_models(directory):
-            policies, update = saved_team(directory / "agents", played, experiment.model), models_update(directory)
+            policies, update = saved_team(agents_folder(directory), played, experiment.model), models_update(directory)
             _try_networks(directory, policies, played)
         else:
             policies, update = _newest_team(directory, experiment, played), newest_update(directory)
@@ -332,7 +333,7 @@ def _try_networks(directory: Path, policies: Mapping[str, Policy], env: Parallel
     observations = env.reset(seed=0)[0] if numeric else {}
     for agent, policy in numeric.items():
         if agent in observations:  # agents that act only later are not checked
-            with explained_content(directory / "agents" / agent):
+            with explained_content(agents_folder(directory) / agent):
                 policy.act([Request(agent, observations[agent], (0, 0, 0, 0))], greedy=True)
 
 

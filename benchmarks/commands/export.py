@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,19 +13,18 @@ from tyro.conf import Positional
 
 from ..._extras import require
 from ..._json import explained_content
-from ..._ownership import refuse_full_folder
-from ..._ranges import Checked, Needs
+from ..._ownership import new_folder, replaced
 from ..._terminal import print_line
-from ..arguments import parsed
+from ..arguments import TrustArguments, parsed
 from ..errors import UserError, check_folder, refusals
-from ..sharing.export import ADAPTER, CARD, card, export, model_folders, without_code
+from ..sharing.export import ADAPTER, CARD, SharedRun
 
 OF_RUNS = Needs("a run instead of a file of episodes", lambda call: not call.directory.is_file())
 EXAMPLES = ("collm export runs/build models --agent builder_0 --merge", "collm export episodes.jsonl episodes.eval")
 
 
 @dataclass(frozen=True, kw_only=True)
-class ExportArguments(Checked):
+class ExportArguments(TrustArguments):
     """Write the models of a run for transformers: one subfolder of OUT per agent, or with --agent one model in OUT.
     Or write a file of recorded episodes as a log of Inspect AI."""
 
@@ -38,36 +38,42 @@ class ExportArguments(Checked):
     """Merge adapters into their base model. False: write only the adapters, which need the base model to run."""
     license: Annotated[str | None, OF_RUNS] = None
     """License of the model cards, as an identifier of the hub, such as apache-2.0. None: not stated."""
-    trust: Annotated[bool, Needs("--merge", lambda call: call.merge)] = False
-    """Allow `--merge` to load base models from outside of the run's folder. Only for folders whose author you trust."""
+    base_model: str | None = None
+    """Name of the base model on the hub, which model cards and adapters then state, such as Qwen/Qwen3-0.6B. None: the
+    name or path in the run's settings."""
 
 
 def run(args: Sequence[str]) -> None:
     arguments = parsed(ExportArguments, "export", args, examples=EXAMPLES)
     if arguments.directory.is_file():
         return export_episodes(arguments)
-    with refusals():
-        folders = model_folders(arguments.directory, arguments.agent)
-        check_folder(arguments.out, "OUT")
-        refuse_full_folder(arguments.out)
-        if arguments.merge and not arguments.trust:
+    from ...algorithms.runs.files import TEAM_FILE, explained, settings_file
+    from ...algorithms.runs.own_runs import is_own_run, note_own_run
+
+    directory, out, trust = arguments.directory, arguments.out, arguments.trust
+    with refusals(), SharedRun.opened(directory, arguments.agent, arguments.base_model, trust=trust) as shared:
+        check_folder(out, "OUT")
+        if arguments.merge and not trust:
             from ...algorithms.runs.assembly.trust import refuse_untrusted_models  # late import: help needs no torch
 
-            refuse_untrusted_models(arguments.directory)
-        targets = {agent: arguments.out if arguments.agent else arguments.out / agent for agent in folders}
-        for agent, folder in folders.items():
-            with explained_content(arguments.directory):
-                is_adapter = (folder / ADAPTER).is_file() and not arguments.merge
-                library = "peft" if is_adapter else "transformers"
-                name = targets[agent].name
-                text = card(arguments.directory, name, agent, library_name=library, license=arguments.license)
-            export(folder, targets[agent], is_merged=arguments.merge)
-            removed = without_code(folder, targets[agent])
-            (targets[agent] / CARD).write_text(text, encoding="utf-8", errors="backslashreplace")
-            if removed:
-                print_line(f"not exported, because it is code: {', '.join(removed)}")
-    for target in targets.values():
-        print_line(f"model: {target}")
+            refuse_untrusted_models(directory)
+        with explained(out), new_folder(out) as new:
+            for agent, folder in shared.models.items():
+                name = "." if arguments.agent else agent
+                with explained_content(directory):
+                    is_adapter = (folder / ADAPTER).is_file() and not arguments.merge
+                    library = "peft" if is_adapter else "transformers"
+                    text = shared.card(str(out / name), agent, library_name=library, license=arguments.license)
+                removed = shared.export(agent, new / name, is_merged=arguments.merge)
+                (new / name / CARD).write_text(text, encoding="utf-8", errors="backslashreplace")
+                if removed:
+                    print_line(f"not exported, because it is code: {', '.join(removed)}")
+            if arguments.agent is None:
+                shutil.copyfile(settings_file(directory), new / TEAM_FILE)
+        if arguments.agent is None and is_own_run(settings_file(directory)):
+            note_own_run(out / TEAM_FILE)
+    for agent in shared.models:
+        print_line(f"model: {out if arguments.agent else out / agent}")
 
 
 def export_episodes(arguments: ExportArguments) -> None:
@@ -80,5 +86,6 @@ def export_episodes(arguments: ExportArguments) -> None:
         from ...agents.interop.inspect_ai import write_log  # late imports: slow
         from ...algorithms.runs.records import read_text_episodes
 
-        write_log(read_text_episodes(arguments.directory), out)
+        with replaced(out) as new:
+            write_log(read_text_episodes(arguments.directory), new)
     print_line(f"log: {out}")

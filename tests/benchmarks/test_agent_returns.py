@@ -19,7 +19,7 @@ from collm.algorithms.runs.loggers.display import TrainingDisplay
 from collm.benchmarks.cli import main
 from collm.benchmarks.commands.evaluate import EvaluateArguments, shown_team, welfare_of
 from collm.benchmarks.leaderboard import Entry, Leaderboard
-from collm.benchmarks.sharing.export import card
+from collm.benchmarks.sharing.export import SharedRun
 from collm.envs import Outcome
 
 OWN = {"player_0": 5.0, "player_1": 0.0}
@@ -45,6 +45,11 @@ def team(env):
     return Run(
         Path(), Experiment(algorithm="iac", config=IACConfig(), env=f"interests_worlds:{env.__name__}"), policies
     )
+
+
+def card_of(run):
+    with SharedRun.opened(run.directory, None, None, trust=False) as shared:
+        return shared.card("owner/name", library_name="collm")
 
 
 def test_an_evaluation_has_a_return_per_agent():
@@ -108,7 +113,7 @@ def test_all_outputs_of_a_run_have_returns_of_agents(trained, tmp_path):
         assert row["returns"] == own
     rows = [line for line in printed.splitlines() if f"  {AGENTS[1]}" in line and "[" in line]
     assert len(rows) == len(run.evaluations)
-    assert f"| 2, {AGENTS[0]} |" in card(run.directory, "owner/name", library_name="collm")
+    assert f"| 2, {AGENTS[0]} |" in card_of(run)
     assert main(["report", str(run.directory), "--out", str(tmp_path)]) == 0
     tables = (tmp_path / "tables.md").read_text()
     assert "### Returns of agents" in tables and f"{AGENTS[1]} " in tables and "gini" in tables
@@ -119,7 +124,7 @@ def test_common_games_have_the_outputs_of_before(trained, tmp_path):
     for row in [*run.metrics, *run.evaluations]:
         assert not [name for name in row if "return/" in name or "welfare" in name]
     assert not [row for row in run.episodes if "returns" in row]
-    assert AGENTS[0] not in printed and f"2, {AGENTS[0]}" not in card(run.directory, "owner/name", library_name="collm")
+    assert AGENTS[0] not in printed and f"2, {AGENTS[0]}" not in card_of(run)
     assert main(["report", str(run.directory), "--out", str(tmp_path)]) == 0
     assert "Returns of agents" not in (tmp_path / "tables.md").read_text()
 

@@ -16,7 +16,7 @@ import collm
 from collm._errors import UserError
 from collm.agents.decoding.adapters import adapter_weights
 from collm.agents.language import pretrained
-from collm.benchmarks.sharing.export import export
+from collm.benchmarks.sharing.export import SharedRun
 from collm.envs.spaces import OpenText
 
 SMALL = {"num_updates": 1, "rollout_buffer_size": 2, "num_generations": 2, "max_new_tokens": 4, "eval_interval": 0}
@@ -53,8 +53,9 @@ def run_folder(tmp_path, **settings):
 @pytest.mark.parametrize("layers", [("all-linear",), ("lm_head", "q_proj"), ("embed_tokens", "q_proj")])
 def test_a_merged_export_computes_and_samples_as_the_trained_team(layers, tmp_path):
     folder = run_folder(tmp_path, lora_target_modules=layers)
-    export(folder, tmp_path / "merged", is_merged=True)
-    export(folder, tmp_path / "plain", is_merged=False)
+    shared = SharedRun(tmp_path / "run", {"writer_0": folder}, None)
+    shared.export("writer_0", tmp_path / "merged", is_merged=True)
+    shared.export("writer_0", tmp_path / "plain", is_merged=False)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         trained = PeftModel.from_pretrained(AutoModelForCausalLM.from_pretrained(tmp_path / "base"), folder)
@@ -74,7 +75,8 @@ def test_an_adapter_whose_merge_changes_outputs_is_refused_before_anything_is_wr
     folder = run_folder(tmp_path)
     monkeypatch.setattr(pretrained, "MAX_DIFFERENCE", -1.0)
     with pytest.raises(UserError, match="differ by"):
-        export(folder, tmp_path / "merged", is_merged=True)
+        shared = SharedRun(tmp_path / "run", {"writer_0": folder}, None)
+        shared.export("writer_0", tmp_path / "merged", is_merged=True)
     assert not (tmp_path / "merged").exists()
 
 

@@ -8,10 +8,8 @@ from pathlib import Path
 
 from tyro.conf import Positional
 
-from ...._json import explained_content
-from ...._ranges import Checked
 from ...._terminal import print_line
-from ...arguments import parsed
+from ...arguments import TrustArguments, parsed
 from ...errors import refusals
 from ...sharing.hub import push
 
@@ -19,7 +17,7 @@ EXAMPLES = ("collm push runs/build me/build-team --private", "collm push runs/bu
 
 
 @dataclass(frozen=True, kw_only=True)
-class PushArguments(Checked):
+class PushArguments(TrustArguments):
     """Upload the models, settings and a model card of a run as a model repository of the hub, and the episodes as the
     dataset REPO-episodes, which `datasets.load_dataset("REPO-episodes")` loads.
 
@@ -34,10 +32,15 @@ class PushArguments(Checked):
     """Create private repositories."""
     license: str | None = None
     """License, as an identifier of the hub, such as apache-2.0. None: the license of the base model, if known."""
+    base_model: str | None = None
+    """Name of the base model on the hub, such as Qwen/Qwen3-0.6B, which the card and adapters then state. None: the
+    name in the run's settings; adapters of a local model are merged into a copy of the model."""
+    dry_run: bool = False
+    """Print the model card and the files instead of uploading them. Nothing is sent to the hub."""
 
 
 def run(args: Sequence[str]) -> None:
     arguments = parsed(PushArguments, "push", args, examples=EXAMPLES)
-    with refusals(), explained_content(arguments.directory):
-        url = push(arguments.directory, arguments.repo, private=arguments.private, license_id=arguments.license)
-    print_line(f"team: {url}")
+    with refusals():
+        done = push(**vars(arguments))
+    print_line(done if arguments.dry_run else f"team: {done}")

@@ -87,7 +87,6 @@ def test_an_exported_adapter_is_the_model_that_was_trained(trained, is_merged, t
     words = ("magrpo", ID, "builder_0", "max_turns", "after update")
     assert all(word in text for word in words)
     assert f"library_name: {'transformers' if is_merged else 'peft'}" in text
-    assert not (out / "collm_policy.json").exists()
     assert main(["export", str(trained), str(out)]) == 2  # never over another model
     settings = json.loads((trained / "agents" / "builder_0" / "adapter_config.json").read_text())
     assert (settings["r"], settings["lora_alpha"], settings["target_modules"]) == (2, 6, ["q_proj", "v_proj"])

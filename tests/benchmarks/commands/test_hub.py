@@ -1,9 +1,11 @@
 """`collm push`, `collm pull` and `collm evaluate` of a team on a hub that is a folder."""
 
 import inspect
+import io
 import json
 import re
 import shutil
+import sys
 from fnmatch import fnmatch
 from pathlib import Path
 from types import SimpleNamespace
@@ -15,8 +17,10 @@ from huggingface_hub import HfApi, ModelCard
 from huggingface_hub.errors import OfflineModeIsEnabled, RepositoryNotFoundError
 
 import collm
+from collm.agents.tiny import TINY_DIRECTORY
 from collm.benchmarks.cli import main
 from collm.benchmarks.sharing.hub import SHARED_FILES, downloaded
+from collm.envs.core import Message, Transcript
 
 ID = "collm/MiniBuild-v0"
 REPO = "me/team"
@@ -146,6 +150,27 @@ def test_a_card_has_the_metadata_of_the_hub_and_an_example_that_runs(hub, traine
     assert "'builder_1': " in capsys.readouterr().out
 
 
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """Folder with a team that was trained from a local model on own data, and was stopped after the first update."""
+    folder = tmp_path_factory.mktemp("own")
+    shutil.copytree(TINY_DIRECTORY, folder / "model", ignore=shutil.ignore_patterns("*.py", "starts", "__pycache__"))
+    posts = [{"id": number, "selftext": f"The smith sold {number} red lamps."} for number in range(20)]
+    (folder / "posts.jsonl").write_text("".join(json.dumps(post) + "\n" for post in posts))
+    settings = {"num_updates": 1, "rollout_buffer_size": 2, "eval_num_samples": 2, "num_generations": 2}
+    data = {"data": "posts.jsonl", "columns": {"post": "selftext"}, "test_fraction": 0.2}
+    adapters = {"model": "model", "weights": "adapters", "lora_rank": 2, "max_new_tokens": 6, "progress": False}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        collm.train("magrpo", "collm/TLDR-v2", out="run", env_kwargs=data, **adapters, **settings)
+        shutil.rmtree("run/agents")  # as if the run had been stopped before its end
+    return folder
+
+
+def example_of(card):
+    return re.search(r"```python\n(.*?)```", Path(card).read_text(), re.DOTALL)[1]
+
+
 @pytest.mark.parametrize("is_chat", [False, True])
 def test_the_example_of_an_exported_model_has_the_prompt_of_the_environment(is_chat, trained, tmp_path, monkeypatch):
     run = shutil.copytree(trained, tmp_path / "run")
@@ -155,11 +180,57 @@ def test_the_example_of_an_exported_model_has_the_prompt_of_the_environment(is_c
     (folder / "chat_template.jinja").write_text("{% for message in messages %}{{ message.content }}\n{% endfor %}")
     monkeypatch.chdir(tmp_path)
     assert main(["export", str(run), "model", "--agent", "builder_0"]) == 0
-    found = {}
-    exec(re.search(r"```python\n(.*?)```", Path("model/README.md").read_text(), re.DOTALL)[1], found)
-    policy = collm.load_team(trained)["builder_0"]
-    expected, _ = policy.language_model.encoder.prompt(found["observations"]["builder_0"])
-    assert found["prompt"].tolist() == expected.tolist() and found["encoder"].is_chat == is_chat
+    example, found = example_of("model/README.md"), {}
+    assert "collm" not in example
+    exec(example, found)
+    observation = Transcript([Message(**message) for message in found["messages"]])
+    policy = collm.load_team(run)["builder_0"]
+    expected, _ = policy.language_model.encoder.prompt(observation)
+    assert found["inputs"]["input_ids"][0].tolist() == expected.tolist()
+
+
+def test_an_export_of_a_stopped_run_on_own_data_is_a_team(own, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(own)
+    out = tmp_path / "team"
+    assert main(["export", "run", str(out), "--merge"]) == 0
+    exec(example_of(out / "writer_1" / "README.md"), {})
+    assert "| base model | `a local model` |" in (out / "writer_1" / "README.md").read_text()
+    runs, teams = (collm.load_team(each).evaluate(num_episodes=4, greedy=True) for each in ("run", out))
+    assert [each.team_return for each in runs.episodes] == [each.team_return for each in teams.episodes]
+    calls = (
+        *("evaluate {} --episodes 2 --played greedy", "chat {} --max-new-tokens 2"),
+        *("play collm/TLDR-v2 --policy {}", "crossplay {} run --num-episodes 2 --out crossplay"),
+    )
+    monkeypatch.setattr(sys, "stdin", io.StringIO("hello\n"))
+    for call in calls:
+        assert main(call.format(out).split()) == 0, capsys.readouterr().err
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))  # of another user
+    assert main(["evaluate", str(out)]) == 2
+    assert "collm_team.json has the environment argument data='posts.jsonl'" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("options", "base"), [([], None), (["--base-model", "you/model"], "you/model")])
+def test_a_team_with_a_local_base_is_pushed_merged_or_with_the_name_of_the_base(own, hub, monkeypatch, options, base):
+    monkeypatch.chdir(own)
+    assert main(["push", "run", REPO, "--license", "mit", *options]) == 0
+    folder = hub.root / REPO
+    assert ModelCard.load(folder / "README.md").data.base_model == base
+    adapters = [json.loads(file.read_text()) for file in folder.rglob("adapter_config.json")]
+    assert [adapter["base_model_name_or_path"] for adapter in adapters] == ([] if base is None else [base] * 2)
+    assert "posts.jsonl" not in "".join(file.read_text() for file in folder.glob("*.*"))
+    script = example_of(folder / "README.md").replace("snapshot_download('me/team')", repr(str(folder)))
+    if base is None:
+        exec(script.replace("from huggingface_hub import snapshot_download\n", ""), {})
+
+
+def test_a_dry_run_shows_the_card_and_the_files_and_sends_nothing(own, hub, monkeypatch, capsys):
+    monkeypatch.chdir(own)
+    assert main(["push", "run", REPO, "--dry-run"]) == 0
+    told = capsys.readouterr().out
+    assert f"# {REPO}, trained by magrpo on collm/TLDR-v2\n" in told
+    assert f"model {REPO}: agents/writer_0/model.safetensors\n" in told
+    assert f"dataset {REPO}-episodes: episodes.jsonl\n" in told
+    assert not hub.root.exists()
 
 
 def test_a_repository_contains_no_local_path_and_no_code(hub, trained, tmp_path):
