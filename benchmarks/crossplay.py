@@ -9,6 +9,8 @@ changes in turn, and returns are those of the changed agent, averaged over these
 
 from __future__ import annotations
 
+import json
+import shlex
 from collections.abc import Callable, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -103,9 +105,8 @@ def cross_play(
     """
     if len(runs) < 2:
         raise UserError("cross-play needs at least two runs with different seeds; add a run")
-    games = {str((run.experiment.env, sorted(run.experiment.env_kwargs.items()))) for run in runs}
-    if len(games) > 1:
-        raise UserError(f"the runs have different environments or arguments; got {'; '.join(sorted(games))}")
+    for run in runs[1:]:
+        _refuse_difference(runs[0], run)
     agents = list(runs[0].policies)
     if len(agents) < 2:
         raise UserError(f"cross-play needs at least two agents, and {runs[0].experiment.env} has {len(agents)}")
@@ -137,6 +138,19 @@ def cross_play(
     returns = np.mean([payoffs[place, ..., agents.index(seat)] for place, seat in enumerate(seats)], axis=0)
     own_payoffs = None if is_common else payoffs
     return CrossPlay(names, starts, partners, returns, scripted.mean(0), agents, seats, own_payoffs)
+
+
+def _refuse_difference(first: Run, other: Run) -> None:
+    """Raise `UserError` if the environments of two runs have different ids or arguments."""
+    old, new = ({"env": run.experiment.env, **run.experiment.env_kwargs} for run in (first, other))
+    if names := [name for name in old | new if old.get(name) != new.get(name)]:
+        told = "; ".join(f"{name}: {old.get(name)!r} and {new.get(name)!r}" for name in names)
+        chosen = old | new if old["env"] == new["env"] else old
+        arguments = [f"{name}={json.dumps(value)}" for name, value in chosen.items() if name != "env"]
+        raise UserError(
+            f"the environments of {first.directory} and {other.directory} differ ({told}); to play all runs in one "
+            f"environment, add {shlex.join(['--env', first.experiment.env, '--env-kwargs', *arguments])}"
+        )
 
 
 def _chosen_partners(env: ParallelEnv[str, Any, Any], names: Sequence[str]) -> list[str]:

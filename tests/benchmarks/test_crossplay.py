@@ -1,5 +1,6 @@
 """Cross-play: teams with different conventions lose together, and the intervals are over runs."""
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -12,6 +13,7 @@ from collm.algorithms import IACConfig
 from collm.algorithms.rollout.intervals import widening
 from collm.algorithms.runs.api import Run
 from collm.algorithms.runs.assembly.experiment import Experiment, with_partners
+from collm.benchmarks.arguments import keyword_arguments
 from collm.benchmarks.crossplay import CrossPlay, cross_play, draw, page
 from collm.benchmarks.errors import UserError
 
@@ -110,10 +112,21 @@ def test_runs_not_episodes_are_resampled():
     assert (found.cross_play().value, found.cross_play().low, found.cross_play().high) == (2.0, 2.0, 2.0)
 
 
+def test_a_run_with_explained_prompts_beside_one_without_is_told_what_to_add():
+    first, second = team("a", (0, 1)), team("b", (1, 0))
+    explained = {**second.experiment.env_kwargs, "is_explained": True}
+    second = replace(second, experiment=replace(second.experiment, env_kwargs=explained))
+    with pytest.raises(UserError, match=r"a and b differ \(is_explained: None and True\); .* add --env ") as refused:
+        cross_play([first, second], num_episodes=1, on_pair=lambda *pair: None)
+    words = shlex.split(str(refused.value).partition(", add ")[2])
+    assert words[:3] == ["--env", "collm/MiniShift-v0", "--env-kwargs"]
+    assert keyword_arguments(words[3:]) == explained
+
+
 def test_what_cannot_be_compared_is_refused():
     first, second = team("a", (0, 1)), team("b", (1, 0))
     longer = replace(second, experiment=replace(second.experiment, env_kwargs={"max_turns": 3}))
     cases = (([first], (), "at least two runs"), ([first, second], ("nobody",), "'nobody'"))
-    for runs, partners, message in (*cases, ([first, longer], (), "different environments")):
+    for runs, partners, message in (*cases, ([first, longer], (), "differ .max_turns: 2 and 3;")):
         with pytest.raises(UserError, match=message):
             cross_play(runs, num_episodes=1, partners=partners, on_pair=lambda *pair: None)
