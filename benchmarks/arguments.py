@@ -13,7 +13,7 @@ from types import NoneType
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from .._errors import UserError
-from .._ranges import Checked, bare
+from .._ranges import Checked, Needs, bare
 from .._settings import FOREIGN_NAMES, Setting, settings_of
 
 Arguments = TypeVar("Arguments")
@@ -23,7 +23,7 @@ PYTHON = {"True": True, "False": False, "None": None}
 
 @dataclass(frozen=True, kw_only=True)
 class TrustArguments(Checked):
-    """Option of commands that read the folder of a run."""
+    """Base class of the arguments of commands that read the settings of a run."""
 
     trust: bool = False
     """Allow settings of a run from elsewhere that import code, loosen the sandbox, or refer to files and servers

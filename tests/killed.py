@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import sys
+import tempfile
 import time
 import traceback
 from collections import Counter
@@ -19,6 +20,7 @@ from typing import Any
 import pytest
 import torch
 from fakes import OnUpdate
+from huggingface_hub import constants
 from safetensors.torch import load_file
 from transformers.utils import logging as transformers_logging
 
@@ -30,6 +32,7 @@ from collm.algorithms.runs.evaluation import evaluate
 from collm.algorithms.runs.loggers import LogConfig, read_lines
 from collm.algorithms.runs.run import prepare_run, run_experiment, run_prepared
 from collm.algorithms.runs.stopping import Stopped, StopSignals
+from collm.benchmarks.cli import main
 
 FINISHED, STOPPED, FAILED = 0, 3, 1
 PLACES = {  # moments of a kill: the file or folder of the run on which the process works
@@ -41,6 +44,7 @@ PLACES = {  # moments of a kill: the file or folder of the run on which the proc
     "models": ("agents", "critics"),
 }
 EVENT, EVALUATING = "event", "evaluating"  # any work on the run's files; a turn of held-out episodes
+REQUEST = "request"  # a request of a command to the hub
 CLOCK = ("seconds", "tokens_per_second")
 CONTEXT: Any = get_context("forkserver")
 CONTEXT.set_forkserver_preload([__name__, "mpe2.simple_spread_v3", "peft", "torch.utils.tensorboard"])
@@ -164,6 +168,57 @@ def status_of_life(experiment: Experiment, directory: Path, number: int) -> int:
 
 def _exit_code(experiment: Experiment, directory: Path, resume: bool, kill: Kill | None, sinks: tuple[str, ...]) -> int:
     process = CONTEXT.Process(target=live, args=(experiment, directory, resume, kill, sinks))
+    process.start()
+    process.join(300)
+    assert process.exitcode is not None, f"still running after {kill}"
+    code: int = process.exitcode
+    process.close()
+    return code
+
+
+def live_command(call: list[str], directory: Path, kill: Kill | None, hub: str) -> None:
+    """Run a command of collm in this process and this folder, and exit with its status."""
+    os.setsid()
+    os.chdir(directory)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    torch.set_num_threads(1)
+    os.environ["XDG_STATE_HOME"] = str(directory / "state")
+    tempfile.tempdir = str(directory / "tmp")
+    (directory / "tmp").mkdir(exist_ok=True)
+    constants.ENDPOINT, constants.HF_HUB_OFFLINE, constants.HF_HUB_CACHE = hub, False, str(directory / "cache")
+    constants.HUGGINGFACE_CO_URL_TEMPLATE = f"{hub}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+    constants.HF_HUB_DISABLE_XET = True
+    watch = Watch(directory, kill)
+    if kill is not None and kill.moment == "time":
+        signal.signal(signal.SIGALRM, lambda *_: kill.strike())
+        signal.setitimer(signal.ITIMER_REAL, max(1e-3, kill.number))
+    start = time.monotonic()
+    with open(directory.with_suffix(".log"), "a") as log:
+        sys.stdout = sys.stderr = log
+        try:
+            status = main(call)
+        except SystemExit as exit:
+            status = exit.code if isinstance(exit.code, int) else FAILED
+        except BaseException:
+            traceback.print_exc()
+            status = FAILED
+    if kill is None:
+        facts = {"seen": watch.seen, "seconds": time.monotonic() - start}
+        directory.with_suffix(".facts").write_text(json.dumps(facts))
+    os._exit(status)
+
+
+def command_life(call: list[str], directory: Path, kill: Kill | None, server: Any) -> int:
+    """Run a command in a new process. Returns its status, or the negative number of the signal that killed it."""
+    process = CONTEXT.Process(target=live_command, args=(call, directory, kill, server.url))
+    server.num_requests = 0
+
+    def before(method: str, path: str) -> None:
+        server.num_requests += 1
+        if kill is not None and kill.moment == REQUEST and server.num_requests == kill.number:
+            os.kill(process.pid, kill.signal)
+
+    server.before, server.root = before, directory / "hub"
     process.start()
     process.join(300)
     assert process.exitcode is not None, f"still running after {kill}"

@@ -121,6 +121,9 @@ def test_only_new_and_empty_folders_pass_the_check_for_full_folders(tmp_path):
     for path in (tmp_path, tmp_path / "file", tmp_path / "dangling"):
         with pytest.raises(ForeignFileError, match="not an empty folder"):
             refuse_full_folder(path)
+    write_text(tmp_path / "run", "config.json", "{}")
+    with pytest.raises(ForeignFileError, match="is inside the run"):
+        refuse_full_folder(tmp_path / "run" / "agents" / "copy")
 
 
 @pytest.mark.parametrize("is_there", [False, True])

@@ -346,7 +346,7 @@ def _begin(
         on_notice(f"{directory} contained a run without a checkpoint; it was deleted, and the run starts again")
     if start is not None:
         start.save(directory)
-    save_settings(directory, experiment.to_json())  # last, because a folder with settings is treated as a run
+    save_settings(directory, settings)  # last, because a folder with settings is treated as a run
     return dict.fromkeys(RECORDS, 0)
 
 
@@ -367,7 +367,7 @@ def _rewind(
     for name, (old, new) in changed.items():
         on_notice(f"the setting {name}: {old!r} until update {checkpoint.update}, {new!r} afterwards")
     if changed:
-        save_settings(directory, experiment.to_json())
+        save_settings(directory, settings)
     kept: dict[str, int] = {}
     for name, expected in checkpoint.num_lines.items():
         kept[name] = cut_lines(directory / name, checkpoint.update, expected)

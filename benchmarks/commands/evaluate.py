@@ -18,7 +18,8 @@ from tyro.conf import Positional
 
 from ..._json import read_json
 from ..._ownership import owned, refuse_foreign_files
-from ..._ranges import Also, Count
+from ..._progress import observing, phase
+from ..._ranges import Also, Count, Needs
 from ..._terminal import print_line, shown, terminal
 from ...agents.config import ModelConfig
 from ...algorithms.runs.files import CONFIG_FILE, read_config
@@ -80,7 +81,9 @@ class EvaluateArguments(TrustArguments):
     """Print the results as JSON, without other output."""
     transcripts: bool = True
     """Print the best and the worst episode, if a single team is evaluated."""
-    model: ModelConfig = field(default_factory=ModelConfig)
+    model: Annotated[ModelConfig, Needs("--model, because runs have their own models", _has_models)] = field(
+        default_factory=ModelConfig
+    )
 
 
 def run(args: Sequence[str]) -> None:

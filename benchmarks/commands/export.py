@@ -14,6 +14,7 @@ from tyro.conf import Positional
 from ..._extras import require
 from ..._json import explained_content
 from ..._ownership import new_folder, replaced
+from ..._ranges import Needs
 from ..._terminal import print_line
 from ..arguments import TrustArguments, parsed
 from ..errors import UserError, check_folder, refusals
@@ -38,7 +39,7 @@ class ExportArguments(TrustArguments):
     """Merge adapters into their base model. False: write only the adapters, which need the base model to run."""
     license: Annotated[str | None, OF_RUNS] = None
     """License of the model cards, as an identifier of the hub, such as apache-2.0. None: not stated."""
-    base_model: str | None = None
+    base_model: Annotated[str | None, OF_RUNS] = None
     """Name of the base model on the hub, which model cards and adapters then state, such as Qwen/Qwen3-0.6B. None: the
     name or path in the run's settings."""
 

@@ -9,6 +9,7 @@ from random import Random
 
 from tyro.conf import Positional
 
+from ..._functions import load_function
 from ..._ownership import new_folder, refuse_full_folder
 from ..._ranges import Checked, Count, Positive
 from ..._terminal import print_line, terminal
@@ -46,11 +47,20 @@ def run(args: Sequence[str]) -> None:
     arguments = parsed(ImitateArguments, "imitate", args, examples=EXAMPLES)
     import torch  # late imports: help needs no torch
 
-    from ...agents.language.imitation import imitate, save
-    from ...agents.language.model_files import tokenizer_of
-    from ...agents.language.pretrained import load_model
-    from ...agents.loading import where_of
+    from ...agents.language.imitation import demonstrated, imitate, save
+    from ...agents.loading import check_models, load_language_model
+    from ...algorithms.memory.devices import check_counts
     from ...algorithms.runs.files import explained
+
+    with refusals():
+        check_counts({"batch_size": arguments.batch_size})
+        check_folder(arguments.out, "OUT")
+        refuse_full_folder(arguments.out)
+        demonstrate = load_function(arguments.demonstration)
+        demonstrated(demonstrate, Random(arguments.seed))
+        config = ModelConfig(model=arguments.model, device="cpu")
+        check_models(config, 1)
+        model = load_language_model(config, arguments.model)
 
     def on_update(update: int, loss: float) -> None:
         if update % 50 == 0 or update == arguments.num_updates:
@@ -67,5 +77,5 @@ def run(args: Sequence[str]) -> None:
         on_update=on_update,
     )
     with explained(arguments.out), new_folder(arguments.out) as new:
-        save(model, tokenizer, new)
+        save(model.base, model.encoder.tokenizer, new)
     print_line(f"model: {arguments.out}")

@@ -6,7 +6,7 @@ import json
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.metadata import version
@@ -77,16 +77,18 @@ class SharedRun:
 
         Models of a run that was stopped are read from its newest checkpoint, and written to a temporary folder.
         """
-        from ...algorithms.runs.checkpoint import has_newest_models  # late imports: help needs no torch
-        from ...algorithms.runs.files import agents_folder, read_config
+        from ...algorithms.runs.files import agents_folder, read_config  # late imports: errors need no torch
 
         read_config(directory)  # raises an error if the folder is not a run
-        with TemporaryDirectory(prefix="collm-models-") as folder:
+        from ...algorithms.runs.checkpoint import has_newest_models
+
+        with ExitStack() as stack:
             place = agents_folder(directory)
             if not has_newest_models(directory):
                 from ...algorithms.runs.team import load_team
 
-                place = load_team(directory, trust=trust).save(folder)
+                team = load_team(directory, trust=trust)
+                place = team.save(stack.enter_context(TemporaryDirectory(prefix="collm-models-")))
             found = {path.name: path for path in sorted(place.glob("*")) if path.is_dir()}
             if not found:
                 raise UserError(f"{directory} has no models yet; finish the training, which writes them")
@@ -134,13 +136,18 @@ class SharedRun:
         if base.suffix.lower() == ".gguf" and not is_merged and self.base_model is None:
             raise UserError(f"{folder} is an adapter of {base}, which peft cannot load; add --merge")
         model = None
-        if is_merged:
-            from transformers.utils import logging as transformers_logging
+        if not is_merged:
+            from safetensors.torch import load_file  # late imports: help needs no torch
 
+            from ...agents.language.model_files import check_finite, check_weights
+
+            check_weights(folder)
+            for file in folder.glob("*.safetensors"):
+                check_finite(folder, load_file(file).items())
+        else:
             from ...agents.language.model_files import check_language_model
             from ...agents.language.pretrained import load_model
 
-            transformers_logging.disable_progress_bar()
             check_language_model(folder)
             model = load_model(folder)  # before files are written, because the adapter may not fit its base model
         ignored = (*OWN_FILES, *CODE_FILES, *(("adapter_*",) if is_merged else ()))

@@ -50,7 +50,10 @@ def refuse_foreign_folder(folder: Path) -> None:
 
 
 def refuse_full_folder(folder: Path) -> None:
-    """Raise `ForeignFileError` if a path exists and is not an empty folder. Files of a killed command do not count."""
+    """Raise `ForeignFileError` if a path exists and is not an empty folder, or is inside the folder of a run.
+
+    Files of a killed command do not count.
+    """
     if os.path.lexists(folder) and not (folder.is_dir() and set(os.listdir(folder)) <= {_inside(folder).name}):
         raise ForeignFileError(f"{folder} exists and is not an empty folder; give a new or empty folder")
     if run := next((parent for parent in folder.absolute().parents if holds_run(parent)), None):

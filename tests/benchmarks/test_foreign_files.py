@@ -14,9 +14,9 @@ EVALUATE = "evaluate {run} --episodes 2 --no-transcripts"
 CALLS = {
     "report": ("report {run} --out {out}", ["report.html", "tables.md", "marl_eval.json", "figures/profile.png"]),
     "evaluate": (f"{EVALUATE} --out {{out}}", ["evaluation-test.jsonl"]),
-    "leaderboard": ("evaluate {run} {run} --episodes 2 --out {out}", ["leaderboard.md", "leaderboard.json"]),
+    "leaderboard": ("evaluate {run} {run}-2 --episodes 2 --out {out}", ["leaderboard.md", "leaderboard.json"]),
     "suite": ("evaluate --suite core --model random --env collm/MiniCode-v1 --out {out}", ["random.json", "table.md"]),
-    "crossplay": ("crossplay {run} {run} --num-episodes 2 --out {out}", ["README.md", "crossplay.png"]),
+    "crossplay": ("crossplay {run} {run}-2 --num-episodes 2 --out {out}", ["README.md", "crossplay.png"]),
     "throughput": ("throughput decode --repeats 1 --out {out}", ["decode.md"]),
     "credit": (
         "benchmark credit --algorithms rae --games TinyHanabi --seeds 0 --num-updates 1 --out {out}",
@@ -36,7 +36,8 @@ def run(tmp_path, clean_registry, capsys, monkeypatch):
     monkeypatch.setitem(MEASUREMENTS, "decode", lambda arguments: "as fast as this")
     register("test/Number-v0", NumberProbe, kwargs={"probe": "delayed"})
     directory = tmp_path / "run"
-    assert main(["train", "ippo", "--env", "test/Number-v0", *FEW.split(), "--out", str(directory)]) == 0
+    for out in (directory, f"{directory}-2"):
+        assert main(["train", "ippo", "--env", "test/Number-v0", *FEW.split(), "--out", str(out)]) == 0
     capsys.readouterr()
     return directory
 

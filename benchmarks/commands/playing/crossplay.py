@@ -10,7 +10,8 @@ from typing import Annotated
 from tyro.conf import Positional
 
 from ...._ownership import owned, refuse_foreign_files, write_text
-from ...._ranges import Count
+from ...._progress import observing
+from ...._ranges import Also, Count, Needs
 from ...._terminal import shown, terminal
 from ....algorithms.runs.files import read_config
 from ...arguments import TrustArguments, keyword_arguments, parsed

@@ -17,10 +17,9 @@ from tyro.conf import Positional
 from ...._errors import nearest
 from ...._json import read_json
 from ...._ownership import FULL, replaced
-from ...._ranges import Count, Seed
+from ...._ranges import Checked, Count, Needs, Seed
 from ...._terminal import print_line, shown, terminal
 from ....agents.config import CHAT, ModelConfig
-from ....algorithms.runs.files import settings_file
 from ....envs.core import TextParallelEnv
 from ....envs.games.pictures import write_gif
 from ....envs.players import PLAYERS, scripted_player
@@ -31,7 +30,7 @@ from ....envs.vectors.faults import EnvironmentFault
 from ....envs.vectors.vector import SyncVector
 from ....envs.wrappers import Recorded, Shares
 from ....envs.wrappers.recording import FILE
-from ...arguments import TrustArguments, keyword_arguments, parsed
+from ...arguments import keyword_arguments, parsed
 from ...errors import UserError, check_folder, refusals
 
 END = "."  # line that ends a person's reply
@@ -67,7 +66,7 @@ MODEL = "model"
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlayArguments(TrustArguments):
+class PlayArguments(Checked):
     """Play one episode and print it."""
 
     env: Positional[str]
@@ -94,7 +93,20 @@ class PlayArguments(TrustArguments):
     gif: Path | None = None
     """GIF file for an animation of the episode, in environments that render images. An older GIF is overwritten. None:
     no animation."""
-    model: ModelConfig = field(default_factory=ModelConfig)
+    trust: Annotated[bool, Needs("--policy with a run", lambda call: call.is_run)] = False
+    """If `--policy` is a run: allow settings that refer to files and servers outside of its folder. Only for folders
+    whose author you trust."""
+    model: Annotated[ModelConfig, Needs("--policy model", lambda call: call.is_model)] = field(
+        default_factory=ModelConfig
+    )
+
+    @property
+    def is_model(self) -> bool:
+        return self.policy == MODEL or self.policy.startswith(CHAT)
+
+    @property
+    def is_run(self) -> bool:
+        return self.policy not in PLAYERS and not self.is_model
 
 
 def run(args: Sequence[str]) -> None:
@@ -257,6 +269,8 @@ def rendering(arguments: PlayArguments) -> dict[str, str]:
 
 def as_trained(runs: Sequence[Path], env: str, kwargs: Mapping[str, Any]) -> dict[str, Any]:
     """Return an environment's arguments, with explained prompts if a run was trained with them."""
+    from ....algorithms.runs.files import settings_file  # late import: help needs no torch
+
     saved = [read_json(file) for file in map(settings_file, runs) if file.is_file()]
     is_explained = any(config.get("env_kwargs", {}).get("is_explained") for config in saved)
     return with_explanation(env, kwargs) if is_explained else dict(kwargs)

@@ -17,6 +17,7 @@ from rich.table import Table
 from rich.text import Text
 from tyro.conf import Positional
 
+from ...._functions import called
 from ...._ownership import replaced
 from ...._ranges import Checked
 from ...._terminal import print_line, shown, terminal
