@@ -1,4 +1,4 @@
-"""Estimates of the memory and the time of a comparison's runs, from their settings."""
+"""Estimates of the size and the memory of a comparison's runs, from their settings."""
 
 from __future__ import annotations
 
@@ -14,33 +14,29 @@ from ..comparison.suite import Job
 from .tables import NONE, TableOfText
 
 GIB = 2**30
-GPU_BYTES_PER_S = 3.35e12  # memory bandwidth of an H100 SXM (data sheet); a decoding step reads all weights once
-GPU_FLOPS = 0.3 * 989e12  # 30 % of an H100's dense bfloat16 operations per second, which is usual for training
 BYTES_PER_WEIGHT = 2
 BYTES_PER_LEARNING_WEIGHT = 16  # a weight in float32, its gradient, and two moments of AdamW
-OPS_PER_TOKEN = 2 + 6  # per weight: a forward pass of the prompt, then a forward and a backward pass
 
 
 def estimates(jobs: Sequence[Job]) -> TableOfText:
-    """Table of the memory plan and the estimated hours per method and environment, for one H100."""
+    """Table of the updates, the generated tokens and the memory plan per method and environment."""
     cells = {(job.environment, job.algorithm): job for job in reversed(jobs)}  # the first seed of each
     rows = []
     for job in reversed(cells.values()):
         model = job.experiment.model.model.rpartition("/")[2]
         num_agents, max_turns = _size(job)
-        steps = max_turns * job.experiment.config.rollout_buffer_size
-        num_updates = 0 if job.is_prompted else math.ceil(_num_turns(job, num_agents) / steps)
-        length = job.experiment.team_model.max_new_tokens
-        rows.append([job.environment, job.algorithm, model, f"{num_updates:,}", str(length), _memory(job), _hours(job)])
-    hours = [float(row[-1]) for row in rows if row[-1] != NONE]
-    num_seeds = len({job.seed for job in jobs})
+        length = job.experiment.team_model.max_new_tokens or MAX_NEW_TOKENS
+        is_in_turns = job.budget.unit == "environment_steps"
+        num_turns = 0 if job.is_prompted else job.budget.amount / (1 if is_in_turns else num_agents * length)
+        num_updates = math.ceil(num_turns / (max_turns * job.experiment.config.rollout_buffer_size))
+        millions = f"{num_turns * num_agents * length / 1e6:.1f}"
+        rows.append([job.environment, job.algorithm, model, f"{num_updates:,}", str(length), millions, _memory(job)])
     return TableOfText(
-        "Estimates per run, for one H100",
-        "Memory: the memory plan, with weights, optimizer, activations and KV cache. Hours: upper estimate from the "
-        "model's size. Replies have the maximum length, and episodes the maximum number of turns. Decoding is limited "
-        "by memory bandwidth, and learning reaches 30 % of the peak operations. All runs: "
-        f"{num_seeds * math.fsum(hours):.0f} hours with {num_seeds} seeds. {NONE}: the size of the model is unknown.",
-        ["task", "method", "model", "updates", "tokens per reply", "memory", "hours"],
+        "Estimates per run",
+        "Replies have the maximum length, and episodes the maximum number of turns. Tokens: millions, generated for "
+        "training. Memory: the memory plan, with weights, optimizer, activations and KV cache; over: of a model that "
+        f"is not on this machine, the memory of its weights. {NONE}: the size of the model is unknown.",
+        ["task", "method", "model", "updates", "tokens per reply", "tokens", "memory"],
         rows,
     )
 
@@ -100,26 +96,3 @@ def _size(job: Job) -> tuple[int, int]:
     except (OSError, UserError, ValueError):
         return 1 if kwargs.get("single_model") else 2, kwargs.get("max_turns", 1)
     return len(task.agents), task.max_turns
-
-
-def _num_turns(job: Job, num_agents: int) -> float:
-    """Number of joint turns in the budget of a run."""
-    tokens = num_agents * (job.experiment.team_model.max_new_tokens or MAX_NEW_TOKENS)
-    return job.budget.amount / (1 if job.budget.unit == "environment_steps" else tokens)
-
-
-def _hours(job: Job) -> str:
-    experiment, weights, num_agents = job.experiment, _num_weights(job), _size(job)[0]
-    if weights is None:
-        return NONE
-    config, length = experiment.config, experiment.team_model.max_new_tokens or MAX_NEW_TOKENS
-    num_rounds = 2 if experiment.model.protocol == "discussion" else 1
-    num_turns = 0 if job.is_prompted else _num_turns(job, num_agents)
-    batch = config.rollout_buffer_size
-    evaluated = 4 if not job.is_prompted else 2  # sampled and greedy, before and after training
-    steps = num_turns / batch + evaluated * math.ceil((config.eval_num_samples or 64) / 64)
-    decoding = steps * num_agents * num_rounds * length * weights * BYTES_PER_WEIGHT / GPU_BYTES_PER_S
-    # A joint critic reads the texts of all agents, so one joint critic costs as much as one critic per agent.
-    num_passes = 1 + (_num_critics(job, num_agents) > 0)
-    learning = num_turns * num_agents * 2 * length * num_passes * OPS_PER_TOKEN * weights / GPU_FLOPS
-    return f"{(decoding + learning) / 3600:.2f}"
