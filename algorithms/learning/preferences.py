@@ -1,7 +1,6 @@
-"""Reinforcement learning from preferences (RLHF): a reward model is trained on pairs and then replaces the reward.
+"""Reinforcement learning from preferences (RLHF): the score of a reward model replaces the reward.
 
-    pairs = preferences(episodes)                          # or human choices: Preference(better, worse)
-    fit(reward_model, pairs, generator=generator)          # Bradley-Terry
+    pairs = preferences(episodes)                 # or human choices; TRL's `RewardTrainer` learns from them
     Trainer(algorithm, collector, critics, references=references, rewarder=ModelRewards(reward_model))
 
 With `reference_kl_coef` above 0, a KL penalty to the starting model is added, as is usual in RLHF.
@@ -13,10 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from itertools import combinations, pairwise
-from typing import Any, NamedTuple
-
-import torch
-from torch.nn.functional import logsigmoid
+from typing import Any
 
 from ...agents.language.reward_model import RewardModel
 from ..config import RewardModelPays
@@ -24,61 +20,19 @@ from ..rollout.episode import Episode
 from .rewards import with_rewards
 
 
-class Preference(NamedTuple):
-    """Preference between two texts for one task, to train a reward model."""
+def preferences(episodes: Sequence[Episode], *, min_gap: float = 0.0) -> list[dict[str, str]]:
+    """Make preferences from pairs of rollouts of one task: the joint history with the larger return is "chosen".
 
-    better: str
-    worse: str
-
-
-def preferences(episodes: Sequence[Episode], *, min_gap: float = 0.0) -> list[Preference]:
-    """Make preferences from pairs of rollouts of one task: the joint history with the larger return is better.
-
-    The episodes need joint histories (`RolloutCollector(..., reads_state=True)`). Pairs whose returns differ by at most
-    `min_gap` are omitted.
+    Returns one dict per pair with the keys "chosen" and "rejected", as `trl.RewardTrainer` reads them. The episodes
+    need joint histories (`RolloutCollector(..., reads_state=True)`). Pairs whose returns differ by at most `min_gap`
+    are omitted.
     """
     return [
-        Preference(*(str(each.states[-1]) for each in sorted(pair, key=lambda each: -each.team_return)))
+        {name: str(each.states[-1]) for name, each in zip(("chosen", "rejected"), ranked, strict=True)}
         for pair in combinations(episodes, 2)
+        for ranked in [sorted(pair, key=lambda each: -each.team_return)]
         if pair[0].group == pair[1].group and abs(pair[0].team_return - pair[1].team_return) > min_gap
     ]
-
-
-def fit(
-    reward_model: RewardModel,
-    pairs: Sequence[Preference],
-    *,
-    generator: torch.Generator,
-    num_epochs: int = 1,
-    batch_size: int = 16,
-    learning_rate: float = 1e-4,
-) -> dict[str, float]:
-    """Train a reward model on preferences; returns the last epoch's mean loss and accuracy.
-
-        L = - mean over pairs of log sigmoid(score of the better - score of the worse)
-
-    Raises `ValueError` if there is no pair. Source: Bradley and Terry (1952); as a loss for reward models Christiano et
-    al. (arXiv:1706.03741), equation 1.
-    """
-    if not pairs:
-        raise ValueError("fit has no pair to learn from; collect groups of rollouts whose returns differ")
-    optimizer = torch.optim.AdamW(reward_model.parameters(), lr=learning_rate, weight_decay=0.0)
-    loss_sum = hits = 0.0
-    for _ in range(num_epochs):
-        loss_sum = hits = 0.0
-        order = torch.randperm(len(pairs), generator=generator).tolist()
-        for start in range(0, len(pairs), batch_size):
-            batch = [pairs[i] for i in order[start : start + batch_size]]
-            scores = reward_model.scores([*(pair.better for pair in batch), *(pair.worse for pair in batch)])
-            better, worse = scores[: len(batch)], scores[len(batch) :]
-            loss = -logsigmoid(better - worse).sum() / len(batch)
-            optimizer.zero_grad()
-            torch.autograd.backward(loss)
-            torch.nn.utils.clip_grad_norm_(reward_model.parameters(), 1.0)
-            optimizer.step()
-            loss_sum += float(loss.detach()) * len(batch)
-            hits += float((better > worse).sum())
-    return {"loss": loss_sum / len(pairs), "accuracy": hits / len(pairs)}
 
 
 class ModelRewards:
