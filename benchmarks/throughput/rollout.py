@@ -6,7 +6,6 @@ of this process, or per second on a GPU.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
@@ -16,7 +15,6 @@ import torch
 
 from ...agents.config import ModelConfig
 from ...agents.core import Completion
-from ...agents.decoding.decoder import Decoder
 from ...agents.encoding import TokenRecord
 from ...agents.language.policy import LanguagePolicy
 from ...agents.loading import load_policies
@@ -26,7 +24,7 @@ from ...envs.registration.registry import make
 from ...envs.spaces import movers_of
 from ...envs.vectors.vector import SyncVector
 from ..markdown import markdown_table
-from .timing import Spread, Stopwatch, clock_of, timed_rounds, unit_of
+from .timing import Spread, clock_of, timed_rounds, unit_of
 
 ENV = "collm/MiniWriting-v2"
 BATCHES = (1, 8, 32, 128)
@@ -66,50 +64,12 @@ def table(rows: Sequence[RolloutRow], env: str, device: str = "cpu") -> str:
     return f"{env}, rates per {unit_of(device)}:\n\n{markdown_table(header, cells)}"
 
 
-def phases(
-    env: str = ENV, *, num_envs: int = 32, repeats: int = 3, max_new_tokens: int = MAX_NEW_TOKENS, device: str = "cpu"
-) -> dict[str, float]:
-    """Measure the seconds of each phase per joint turn of one copy, averaged over the rounds."""
-    policies = _policies(env, max_new_tokens, device)
-    vector = SyncVector(env, num_envs)
-    play = _collecting(vector, policies)
-    play()
-    clock = clock_of(device) or time.process_time
-    stopwatch = Stopwatch(clock)
-    stopwatch.watch("environment", vector, "send_reset")
-    stopwatch.watch("environment", vector, "send")
-    stopwatch.watch("environment", vector, "ready")
-    for policy in policies.values():
-        stopwatch.watch("text", policy.language_model.encoder, "prompt")
-        stopwatch.watch("text", policy.language_model.encoder, "text")
-        decoder = policy.language_model.generator
-        assert isinstance(decoder, Decoder)
-        stopwatch.watch("prompts", decoder._engine, "prefill")
-        stopwatch.watch("new tokens", decoder._engine, "step")
-        stopwatch.watch("sampling", decoder, "generate")
-    start = clock()
-    steps = sum(play()[0] for _ in range(repeats))
-    total = clock() - start
-    seconds = dict(stopwatch.seconds)
-    seconds["rest"] = total - sum(seconds.values())
-    return {phase: spent / steps for phase, spent in seconds.items()}
-
-
-def phase_table(seconds: Mapping[str, float], env: str, num_envs: int = 32, device: str = "cpu") -> str:
-    total = sum(seconds.values())
-    cells = [(phase, f"{1000 * spent:.2f}", f"{spent / total:.0%}") for phase, spent in seconds.items()]
-    table = markdown_table(("phase", "ms", "share"), cells)
-    unit = unit_of(device).replace("second", "milliseconds")
-    return f"{env}, {num_envs} copies, {unit} per joint turn:\n\n{table}"
-
-
 def _policies(env: str, max_new_tokens: int, device: str) -> Mapping[str, LanguagePolicy]:
     config = ModelConfig(max_new_tokens=max_new_tokens, device=device)
     return load_policies(config, make(env).possible_agents)
 
 
 def _collecting(vector: SyncVector, policies: Mapping[str, LanguagePolicy]) -> Workload:
-    # The stopwatch supports only one thread.
     collector = RolloutCollector(vector, policies, side_by_side=SideBySide(False))
     first_seeds = count(step=1000)
 

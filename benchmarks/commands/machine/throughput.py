@@ -21,8 +21,8 @@ class ThroughputArguments(Checked):
     """Measure the speed of rollouts, decoding and updates on this machine."""
 
     what: Positional[Literal["rollout", "decode", "update", "all"]] = "rollout"
-    """Measurement. rollout: environment steps per second, and seconds of each phase. decode: tokens per second, and
-    FLOP/s as a fraction of the machine's limit. update: seconds of each phase of an update. all: all three."""
+    """Measurement. rollout: environment steps per second. decode: tokens per second, and FLOP/s as a fraction of the
+    machine's limit. update: seconds of each phase of an update. all: all three."""
     env: Annotated[str, Needs("rollout, update or all", lambda call: call.what != "decode")] = "collm/MiniWriting-v2"
     """Registered id of the text environment for rollout and update."""
     device: str = "cpu"
@@ -67,9 +67,7 @@ def _rollout(arguments: ThroughputArguments) -> str:
     from ...throughput import rollout
 
     env, repeats, device = arguments.env, arguments.repeats, arguments.device
-    rows = rollout.measure(env, repeats=repeats, device=device)
-    phases = rollout.phases(env, repeats=repeats, device=device)
-    return f"{rollout.table(rows, env, device)}\n\n{rollout.phase_table(phases, env, device=device)}"
+    return rollout.table(rollout.measure(env, repeats=repeats, device=device), env, device)
 
 
 def _decode(arguments: ThroughputArguments) -> str:

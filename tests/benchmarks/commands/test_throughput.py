@@ -30,7 +30,6 @@ def test_the_tables_have_the_measured_ratios():
     for table, cells in (
         (throughput_decode.table([row]), "ours 30 (20-40) | theirs | 10 (8-12) | 2.50 (2.00-5.00)x | 1.5x"),
         (throughput_rollout.table(rows, "E"), "9.0 (8.0-9.5) | 240 (230-241) | 4.5x"),
-        (throughput_rollout.phase_table({"prompts": 0.001, "rest": 0.003}, "E"), "3.00 | 75%"),
         (throughput_limit.table([share]), "1,250 (1,000-1,500) | 50.0 (40.0-60.0) | 100.0 | 50% (40%-60%) | 25%"),
     ):
         assert table.splitlines()[-1].endswith(f" | {cells} |")
@@ -46,8 +45,6 @@ def test_the_command_prints_and_writes_what_is_asked_for(monkeypatch, tmp_path, 
     assert (tmp_path / "out" / "decode.md").read_text().startswith("2 times\n")
 
 
-def test_a_rollout_is_profiled_by_phase():
+def test_an_unknown_environment_is_refused():
     with pytest.raises(UserError, match="nowhere/Nothing-v0"):
         throughput.run(["rollout", "--env", "nowhere/Nothing-v0"])
-    seconds = throughput_rollout.phases(num_envs=2, repeats=1, max_new_tokens=2)
-    assert {"environment", "text", "prompts", "new tokens", "sampling", "rest"} == set(seconds)
