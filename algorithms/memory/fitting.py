@@ -56,7 +56,11 @@ class TrainingSize:
 
     def row_length(self, model: ModelConfig) -> int:
         """Estimate the tokens of the longest sequence. Observations are assumed to be as long as completions."""
-        return self.prompt_letters // CHARS_PER_TOKEN + 2 * self.max_turns * (model.max_new_tokens or MAX_NEW_TOKENS)
+        return self.prompt_letters // CHARS_PER_TOKEN + self.later_length(model)
+
+    def later_length(self, model: ModelConfig) -> int:
+        """Estimate the tokens of the longest sequence after its first prompt."""
+        return (2 * self.max_turns - 1) * (model.max_new_tokens or MAX_NEW_TOKENS)
 
 
 def members_of(algorithm: Algorithm[Any], model: ModelConfig, task: TrainingSize) -> dict[str, list[Member]]:
@@ -216,6 +220,15 @@ def check_host(plans: Mapping[str, MemoryPlan], memory: int) -> int:
     return needed
 
 
+def _learned_tokens(config: TrainConfig, model: ModelConfig, task: TrainingSize) -> int | None:
+    """Return the tokens of an agent's episodes in an update, with one prompt per group. None: segments of episodes."""
+    if config.turns_per_update is not None:
+        return None
+    num_rows = -(-config.rollout_buffer_size // task.num_ranks)
+    num_prompts = -(-num_rows // config.num_generations)
+    return num_rows * task.later_length(model) + num_prompts * (task.row_length(model) - task.later_length(model))
+
+
 def _rounds_pinned() -> bool:
     return not any(EXACT_PINNED in os.environ.get(f"PYTORCH_{name}ALLOC_CONF", "") for name in ("", "CUDA_"))
 
@@ -261,6 +274,7 @@ def work_of(
     return Work(
         tokens=tokens,
         row_length=task.row_length(model),
+        learned=_learned_tokens(config, model, task),
         num_rows=-(-(config.num_envs or min(algorithm.max_parallel_episodes, 64)) // task.num_ranks),
         shares_prompts=config.num_generations > 1,
         recomputes=recomputes,

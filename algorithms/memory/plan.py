@@ -111,6 +111,7 @@ class Work:
     tokens: int  # Tokens per pass when the models learn
     row_length: int  # Tokens of the longest sequence: prompts and completions together
     num_rows: int  # Number of sequences that each agent decodes at a time
+    learned: int | None = None  # Tokens of an agent's sequences in an update. None: unknown
     shares_prompts: bool = False
     recomputes: bool = False
     offload: Offload = "none"
@@ -241,10 +242,17 @@ def _decoding(actor: Member, work: Work) -> int:
     return max(prefill * _width(actor), logits)
 
 
+def _pass_tokens(member: Member, work: Work) -> int:
+    """Return the tokens of a pass: at least one sequence, and at most all sequences of an actor in an update."""
+    # A critic replays sequences of earlier updates too.
+    most = work.learned * member.num_agents if work.learned is not None and member.num_agents else work.tokens
+    return max(min(work.tokens, most), work.row_length)
+
+
 def _kept(member: Member, work: Work) -> int:
     """Return the bytes of activations that are kept for the backward pass."""
     length = work.row_length if work.shares_prompts and member.num_agents else 0
-    tokens = max(work.tokens, work.row_length)  # a pass has at least one sequence
+    tokens = _pass_tokens(member, work)
     is_fused = work.fuses and member.compute == FLOAT32 and member.shape.num_products == 3
     shape, compute, rank = member.shape, member.compute, member.rank
     kept = shape.kept_per_token(compute, rank=rank, row_length=length, recomputes=work.recomputes, is_fused=is_fused)
@@ -255,7 +263,7 @@ def _kept(member: Member, work: Work) -> int:
 
 def _working(member: Member, work: Work) -> int:
     """Return the temporary bytes of a pass: gradients of a layer, tiles of logits, gradient of the embeddings."""
-    tokens = max(work.tokens, work.row_length)
+    tokens = _pass_tokens(member, work)
     widest = 0 if member.num_adapters else FLOAT32 * member.shape.num_embedded
     if not member.num_agents:  # a critic has no logits
         return tokens * _width(member) + widest

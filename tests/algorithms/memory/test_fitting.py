@@ -9,9 +9,10 @@ from fakes import byte_tokenizer, random_llama
 from collm.agents.config import ModelConfig
 from collm.agents.decoding.adapters import save_adapter
 from collm.agents.loading import with_adapters
-from collm.algorithms import IAC, MAAC, IACConfig, MAACConfig
+from collm.algorithms import IAC, MAAC, MAGRPO, IACConfig, MAACConfig, ReinforceConfig
 from collm.algorithms.memory.devices import GIB, bytes_of, gpu_memory, usable
 from collm.algorithms.memory.fitting import NoRoom, TrainingSize, check_fit, check_host, fit, members_of, work_of
+from collm.algorithms.memory.plan import plan
 from collm.algorithms.rollout import side_by_side
 
 TASK = TrainingSize(("fox_0", "stone_0"), prompt_letters=1200, max_turns=1)
@@ -188,3 +189,18 @@ def test_the_plan_has_the_rank_of_a_continued_adapter(tmp_path):
     settings = ModelConfig(model=str(tmp_path / "saved"), weights="adapters", device="cpu")
     (member,) = members_of(MAAC(MAACConfig(critic_model_name_or_path="bag_of_words")), settings, TASK)["cpu"]
     assert member.rank == 4 != settings.lora_rank
+
+
+@pytest.mark.parametrize(("turns", "tokens"), [(1, 16 * 64 + 4 * 400), (2, 16 * 3 * 64 + 4 * 400)])
+def test_a_pass_has_at_most_the_tokens_of_an_update_with_one_prompt_per_group(turns, tokens):
+    task, chosen = replace(TASK, max_turns=turns), model("0.6B", max_new_tokens=64, device="cpu")
+    members = members_of(algorithm := MAGRPO(config(16, 4)), chosen, task)
+    work = work_of(algorithm, chosen, task, members, "cpu", False, 1)
+    assert work.learned == tokens
+    few = work_of(MAGRPO(config(4, 4)), chosen, task, members, "cpu", False, 1)
+    (peak, smaller) = (plan(members["cpu"], each).peak.total for each in (work, few))
+    assert smaller < peak == plan(members["cpu"], replace(work, learned=10**9)).peak.total
+
+
+def config(num_episodes, num_generations):
+    return ReinforceConfig(rollout_buffer_size=num_episodes, num_generations=num_generations)
