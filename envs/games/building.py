@@ -9,7 +9,7 @@ from typing import Any, Generic, Literal, Protocol, TypeVar, get_args
 
 from ..core import Outcome
 from .blocks import Box, World, built
-from .commands import Orders
+from .commands import Orders, run_order
 from .pictured import TaskEnv, Variant, refuse_other
 from .sources import GameTask, Source
 
@@ -18,6 +18,8 @@ WorldRule = Literal["rebuilt", "kept"]
 _FRACTIONS = {2: "half", 3: "a third", 4: "a quarter"}
 _NUMBERS = {2: "two", 3: "three", 4: "four", 5: "five", 6: "six"}
 MAX_BUILDERS = max(_NUMBERS)
+_LEAVING = "\n/done to play no further turn; {}"
+_AFTER_LEAVING = {"kept": "what you built stays", "rebuilt": "your last commands are carried out again in every turn"}
 
 ORIGINAL_CONSTANTS = {
     "system": "DEFAULT_SYSTEM_PROMPT",
@@ -89,11 +91,8 @@ class BuildingEnv(TaskEnv[S], Generic[S]):
                 f"shift={shift} must be at most {-stop_at} with stop_at={stop_at}: otherwise a turn that does not end "
                 "the episode has a higher reward than a turn that ends it"
             )
-        self._world_rule: WorldRule = world
-        self._stop_at = stop_at
-        self._shift = shift
-        self._can_leave = can_leave
-        self._variant: Variant = variant
+        self._world_rule, self._can_leave, self._variant = world, can_leave, variant
+        self._stop_at, self._shift = stop_at, shift
 
     @abstractmethod
     def orders(self, reply: str, builder: int) -> Orders:
@@ -102,6 +101,20 @@ class BuildingEnv(TaskEnv[S], Generic[S]):
     @abstractmethod
     def scored(self, orders: Sequence[Orders]) -> Outcome:
         """Score `self.world` after a turn. Return an outcome with the feedback and the reward without `shift`."""
+
+    def shared_fields(self, builder: int) -> dict[str, str | int]:
+        """Return the placeholder values of a prompt that both games have: the team, the turns and the commands."""
+        team = len(self.possible_agents)
+        return {
+            "number": builder + 1,
+            "team": _NUMBERS[team],
+            "writing": "Both of you write at the same time, and neither sees what the other writes."
+            if team == 2
+            else "All of you write at the same time, and nobody sees what the others write.",
+            "order": run_order(builder, team),
+            "turns": self.max_turns,
+            "leaving": _LEAVING.format(_AFTER_LEAVING[self._world_rule]) if self._can_leave else "",
+        }
 
     def told(
         self, orders: Sequence[Orders], value: float, score: R, text: Callable[[BuilderTurn[S, R]], str]
@@ -154,24 +167,6 @@ class BuildingEnv(TaskEnv[S], Generic[S]):
         if self._stop_at is None:
             return False
         return value > self._stop_at if self._variant == "published" else value >= self._stop_at - 1e-9
-
-
-def team_words(num_builders: int) -> dict[str, str]:
-    """Return the placeholder values of a prompt that depend on the number of builders."""
-    return {
-        "team": _NUMBERS[num_builders],
-        "writing": "Both of you write at the same time, and neither sees what the other writes."
-        if num_builders == 2
-        else "All of you write at the same time, and nobody sees what the others write.",
-    }
-
-
-def leaving_words(can_leave: bool, world: WorldRule) -> str:
-    """Return the line of a prompt about the command `/done`; "" if builders cannot leave."""
-    if not can_leave:
-        return ""
-    rest = "what you built stays" if world == "kept" else "your last commands are carried out again in every turn"
-    return f"\n/done to play no further turn; {rest}"
 
 
 def share_advised(num_cells: int, num_builders: int) -> str:

@@ -136,21 +136,12 @@ def _commands(reply: str, usual: str) -> Iterator[list[str]]:
 
 
 def _fill(words: list[str], verb: Verb, axes: tuple[Axis, Axis, Axis], blocks: Mapping[str, int]) -> Fill | None:
-    xs, ys, zs = axes
     # Extra words are rejected after /fill, where `replace` and `keep` change its meaning, but ignored after /setblock.
-    if verb == "setblock":
-        if len(words) < 5:
-            return None
-        block = blocks.get(words[4].removeprefix(_NAMESPACE))
-        x, y, z = _number(words[1], xs), _number(words[2], ys), _number(words[3], zs)
-        if block is None or x is None or y is None or z is None:
-            return None
-        return Fill(x, y, z, x, y, z, block)
-    if len(words) != 8:
+    if len(words) < 5 or (verb == "fill" and len(words) != 8):
         return None
-    block = blocks.get(words[7].removeprefix(_NAMESPACE))
-    x1, y1, z1 = _number(words[1], xs), _number(words[2], ys), _number(words[3], zs)
-    x2, y2, z2 = _number(words[4], xs), _number(words[5], ys), _number(words[6], zs)
+    name, corners = (words[4], words[1:4] * 2) if verb == "setblock" else (words[7], words[1:7])
+    block = blocks.get(name.removeprefix(_NAMESPACE))
+    x1, y1, z1, x2, y2, z2 = map(_number, corners, axes * 2)
     if block is None or x1 is None or y1 is None or z1 is None or x2 is None or y2 is None or z2 is None:
         return None
     return Fill(min(x1, x2), min(y1, y2), min(z1, z2), max(x1, x2), max(y1, y2), max(z1, z2), block)

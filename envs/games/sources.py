@@ -93,16 +93,18 @@ def source_of(
     difficulty: Difficulty,
     *,
     highest: int,
-    listed: Callable[[Data, Split], Sequence[T]],
+    listed: Callable[..., Sequence[T]],
     new: Callable[..., T],
+    **settings: Any,
 ) -> Source[T]:
     """Create the source of a game's tasks from its settings.
 
-    `listed` loads the tasks of data that is not `GENERATED`. `new` generates a task from a number.
+    `listed` loads the tasks of data that is not `GENERATED`. `new` generates a task from a number. Both get `settings`.
     """
     if data != GENERATED:
-        return Listed(listed(data, split))
-    return Generated(partial(new, split=generated_split(split)), difficulties(difficulty, highest), highest)
+        return Listed(listed(data, split, **settings))
+    new_task = partial(new, split=generated_split(split), **settings)
+    return Generated(new_task, difficulties(difficulty, highest), highest)
 
 
 def difficulties(difficulty: Difficulty, highest: int) -> range:
@@ -138,7 +140,6 @@ def tasks_of_split(
     data: Data,
     split: Split,
     made: Callable[[Mapping[str, Any], int], T],
-    *,
     builtin: Path,
     text_fields: Sequence[str] = (),
     other_fields: Sequence[str] = (),

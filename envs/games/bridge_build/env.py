@@ -92,12 +92,8 @@ class BridgeBuild(TaskEnv[Bridge]):
         wrong = {"view": view, "max_steps": max_steps or 0, "max_probes": max_probes}
         if min(wrong.values()) < 0:
             raise ValueError(f"view, max_steps and max_probes must not be negative, got {wrong}")
-        self._view = view
-        self._max_steps = max_steps
-        self._max_probes = max_probes
-        self._feedback: Feedback = feedback
-        self._reward: texts.Reward = reward
-        self._reach: Reach = reach
+        self._view, self._max_steps, self._max_probes = view, max_steps, max_probes
+        self._reward, self._reach, self._feedback = reward, reach, feedback
 
     def lay_out(self) -> None:
         self._state = beginning(self.task)
@@ -121,15 +117,8 @@ class BridgeBuild(TaskEnv[Bridge]):
 
     def turned(self, replies: Mapping[str, str]) -> Outcome:
         parsed = [
-            texts.parsed_action(
-                replies[agent],
-                self.task,
-                self._state.places[worker],
-                reached=self._reached[worker],
-                max_probes=self._max_probes,
-                max_steps=self._max_steps,
-            )
-            for worker, agent in enumerate(self.possible_agents)
+            texts.parsed_action(replies[agent], self.task, place, reached, self._max_probes, self._max_steps)
+            for agent, place, reached in zip(self.possible_agents, self._state.places, self._reached, strict=True)
         ]
         actions = [acted for acted, _ in parsed]
         said = [text for _, text in parsed]
@@ -244,18 +233,12 @@ def _terms(reward: texts.Reward, score: BridgeScore) -> dict[str, float]:
 
 def bridges(data: Data, split: Split) -> list[Bridge]:
     """Load the maps of a file, a hub name, or the package's sample ("builtin")."""
-    return tasks_of_split(
-        data,
-        split,
-        lambda row, _: Bridge(row["task_id"], _map(row)),
-        builtin=Path(__file__).parent / "sample.json",
-        text_fields=("task_id",),
-        other_fields=("map",),
-    )
+    sample = Path(__file__).parent / "sample.json"
+    return tasks_of_split(data, split, _bridge, sample, text_fields=("task_id",), other_fields=("map",))
 
 
-def _map(row: Mapping[str, Any]) -> tuple[str, ...]:
+def _bridge(row: Mapping[str, Any], number: int) -> Bridge:
     rows = row["map"]
     if not isinstance(rows, list) or not all(isinstance(line, str) for line in rows):
         raise ValueError(f"{row['task_id']}: map must be a list of strings, one per row, got {rows!r}")
-    return tuple(rows)
+    return Bridge(row["task_id"], tuple(rows))

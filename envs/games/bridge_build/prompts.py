@@ -117,7 +117,7 @@ def fogged_rows(bridge: Bridge, state: State, worker: int, view: int) -> list[st
 
 
 def parsed_action(
-    reply: str, bridge: Bridge, place: Cell, *, reached: Box, max_probes: int, max_steps: int | None
+    reply: str, bridge: Bridge, place: Cell, reached: Box, max_probes: int, max_steps: int | None
 ) -> tuple[Action, str]:
     """Parse a reply. Return its legal action and its message.
 

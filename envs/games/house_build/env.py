@@ -89,13 +89,9 @@ class HouseBuild(BuildingEnv[House]):
         **kwargs: Any,
     ):
         refuse_num_builders(num_agents)
+        settings = {"num_builders": num_agents, "has_spare": not needs_both}
         source = source_of(
-            data,
-            split,
-            difficulty,
-            highest=HIGHEST_DIFFICULTY,
-            listed=partial(houses, num_builders=num_agents, has_spare=not needs_both),
-            new=partial(new_house, num_builders=num_agents, has_spare=not needs_both),
+            data, split, difficulty, highest=HIGHEST_DIFFICULTY, listed=houses, new=new_house, **settings
         )
         super().__init__(source, num_agents, **kwargs)
         refuse_other("reward", reward, get_args(Reward))
@@ -104,10 +100,8 @@ class HouseBuild(BuildingEnv[House]):
             raise ValueError(f"feedback_limit={feedback_limit} must be at least 1")
         if spider_attacks is not None and min(spider_attacks, default=0) < 0:
             raise ValueError(f"spider_attacks={list(spider_attacks)} must not be negative")
-        self._needs_both = needs_both
-        self._reward: Reward = reward
-        self._feedback: texts.Feedback = feedback
-        self._feedback_limit = feedback_limit
+        self._needs_both, self._reward = needs_both, reward
+        self._feedback, self._feedback_limit = feedback, feedback_limit
         self._fixed_attacks = None if spider_attacks is None else tuple(spider_attacks)
         self._attacks: tuple[int, ...] = ()
         self._is_safe = False
@@ -124,17 +118,8 @@ class HouseBuild(BuildingEnv[House]):
     def start(self) -> Mapping[str, Mapping[str, str | int]]:
         self._attacks = spiders(self.rng) if self._fixed_attacks is None else self._fixed_attacks
         self._is_safe = False
-        return {
-            agent: texts.fields(
-                self.task,
-                builder,
-                attacks=self._attacks,
-                turns=self.max_turns,
-                world=self._world_rule,
-                can_leave=self._can_leave,
-            )
-            for builder, agent in enumerate(self.possible_agents)
-        }
+        fields = texts.fields(self.task, self._attacks, self._world_rule)
+        return {agent: self.shared_fields(i) | fields for i, agent in enumerate(self.possible_agents)}
 
     def orders(self, reply: str, builder: int) -> Orders:
         return read_orders(
@@ -201,14 +186,9 @@ class HouseBuild(BuildingEnv[House]):
 
 def houses(data: Data, split: Split, num_builders: int = 2, has_spare: bool = True) -> list[House]:
     """Load the houses of a file, a hub name, or the package's sample ("builtin")."""
-    return tasks_of_split(
-        data,
-        split,
-        lambda row, _: house(row, num_builders, has_spare),
-        builtin=Path(__file__).parent / "sample.json",
-        text_fields=("task_id",),
-        other_fields=("inventory", "target_spec"),
-    )
+    sample = Path(__file__).parent / "sample.json"
+    columns = {"text_fields": ("task_id",), "other_fields": ("inventory", "target_spec")}
+    return tasks_of_split(data, split, lambda row, _: house(row, num_builders, has_spare), sample, **columns)
 
 
 def _terms(reward: Reward, score: HouseScore) -> dict[str, float]:

@@ -7,15 +7,8 @@ from typing import Literal
 
 from ...templates import Originals
 from ..blocks import AIR, Fill, cells
-from ..building import (
-    ORIGINAL_CONSTANTS,
-    BuilderTurn,
-    WorldRule,
-    leaving_words,
-    share_advised,
-    team_words,
-)
-from ..commands import Orders, command, counted, run_order
+from ..building import ORIGINAL_CONSTANTS, BuilderTurn, WorldRule, share_advised
+from ..commands import Orders, command, counted
 from . import rules
 from .rules import HIT_POINTS, MAX_COMMANDS, House, HouseScore
 
@@ -60,14 +53,9 @@ _WORLD_RULES = {
 _AGAIN = {"rebuilt": " Repeat all else that you built.", "kept": ""}
 
 
-def fields(
-    house: House, builder: int, *, attacks: Sequence[int], turns: int, world: WorldRule, can_leave: bool = False
-) -> dict[str, str | int]:
+def fields(house: House, attacks: Sequence[int], world: WorldRule) -> dict[str, str | int]:
     heights = range(house.box.y, house.box.upper[1] + 1)
     return dict(
-        **team_words(house.num_builders),
-        number=builder + 1,
-        order=run_order(builder, house.num_builders),
         box=_BOX.format(house.box.lower, house.box.upper),
         layers="\n".join(f"y={y}: {_rectangles(_layer(house, y), house)}" for y in heights),
         stock=_stock(house, house.stock),
@@ -81,10 +69,8 @@ def fields(
         )
         if sum(attacks)
         else "There are no spiders.",
-        turns=turns,
         world=_WORLD_RULES[world],
         limit=MAX_COMMANDS,
-        leaving=leaving_words(can_leave, world),
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_args
+from typing import Any, ClassVar, get_args
 
 from ...core import Outcome
 from ..fog import Feedback, with_score
@@ -15,9 +15,7 @@ from ..sources import GENERATED, Data, Difficulty, Split, source_of, tasks_of_sp
 from . import prompts as texts
 from .generator import HIGHEST_DIFFICULTY, new_land
 from .players import EXPLOITS, Exploit, honest_reply
-from .rules import Land, Settings, after, beginning, is_completed, progress, visible
-
-Reward = Literal["bounded", "reference", "progress"]
+from .rules import Land, Reward, Settings, after, beginning, is_completed, progress, visible
 
 PUBLISHED = {"reward": "reference", "view": 2, "reach": 2, "memory": "none"}
 """Defaults of the published configurations, if they differ from the defaults of this package."""
@@ -93,8 +91,7 @@ class ResourceGathering(TaskEnv[Land]):
         self._settings = Settings(view, reach, max_steps, max_facts)  # `lay_out` needs it in the base class's __init__
         source = source_of(data, split, difficulty, highest=HIGHEST_DIFFICULTY, listed=lands, new=new_land)
         super().__init__(("gatherer_0", "gatherer_1"), max_turns, source, **kwargs)
-        self._reward: Reward = reward
-        self._feedback: Feedback = feedback
+        self._reward, self._feedback = reward, feedback
 
     def lay_out(self) -> None:
         self._state = beginning(self.task, self._settings)
@@ -112,19 +109,7 @@ class ResourceGathering(TaskEnv[Land]):
         ]
         facts = [told for _, told in actions]
         self._state, score = after(self.task, self._state, [path for path, _ in actions], facts, self._settings)
-        terms = {"progress": 10.0 * score.progress, "completed": 4.0 * score.is_completed}
-        if self._reward == "reference":
-            terms |= {
-                "steps_closer": 0.05 * score.num_steps_closer,
-                "first_entries": 0.15 * score.num_entries,
-                "useful_facts": 0.1 * score.usefulness,
-            }
-        elif self._reward == "bounded":
-            terms |= {
-                "approach": 0.05 * score.approach,
-                "first_entries": 0.15 * score.num_entries,
-                "useful_facts": 0.1 * score.new_usefulness,
-            }
+        terms = score.terms(self._reward)
         value = sum(terms.values())
         return Outcome(
             value,
@@ -190,11 +175,6 @@ class ResourceGathering(TaskEnv[Land]):
 
 def lands(data: Data, split: Split) -> list[Land]:
     """Load the maps (lands) of a file, a hub name, or the package's sample ("builtin")."""
-    return tasks_of_split(
-        data,
-        split,
-        lambda row, _: texts.land(row),
-        builtin=Path(__file__).parent / "sample.json",
-        text_fields=("task_id",),
-        other_fields=("goal", "rows"),
-    )
+    sample = Path(__file__).parent / "sample.json"
+    columns = {"text_fields": ("task_id",), "other_fields": ("goal", "rows")}
+    return tasks_of_split(data, split, lambda row, _: texts.land(row), sample, **columns)

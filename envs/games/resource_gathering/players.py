@@ -93,10 +93,6 @@ def walk_to_mirrored_start(land: Land, state: State, gatherer: int, settings: Se
     return _towards(land, state, gatherer, settings, (land.width - 1 - x, land.depth - 1 - z))
 
 
-def walk_to_middle(land: Land, state: State, gatherer: int, settings: Settings, turn: int) -> str:
-    return _towards(land, state, gatherer, settings, (land.width // 2, land.depth // 2))
-
-
 def walk_diagonally(land: Land, state: State, gatherer: int, settings: Settings, turn: int) -> str:
     """Exploit: walk to the farthest corner, because a diagonal walk shows most cells per step."""
     x, z = land.starts[gatherer]
@@ -104,17 +100,17 @@ def walk_diagonally(land: Land, state: State, gatherer: int, settings: Settings,
     return _towards(land, state, gatherer, settings, far)
 
 
-def tell_and_stay(land: Land, state: State, gatherer: int, settings: Settings, turn: int) -> str:
-    return reply([state.places[gatherer]], told_facts(land, state, gatherer, settings))
-
-
 EXPLOITS: Mapping[str, Exploit] = {
     "walk to and fro": walk_to_and_fro,
     "walk to the partner's start": walk_to_partners_start,
     "walk to the mirrored start": walk_to_mirrored_start,
-    "walk to the middle": walk_to_middle,
+    "walk to the middle": lambda land, state, gatherer, settings, turn: _towards(
+        land, state, gatherer, settings, (land.width // 2, land.depth // 2)
+    ),
     "walk diagonally": walk_diagonally,
-    "tell and stay": tell_and_stay,
+    "tell and stay": lambda land, state, gatherer, settings, turn: reply(
+        [state.places[gatherer]], told_facts(land, state, gatherer, settings)
+    ),
 }
 _DIRECTIONS = ((1, 1), (-1, 1), (-1, -1), (1, -1))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from typing import Literal
 
 from ..fog import Cell, is_on_map, seen_from, straight_walk
 from ..sources import Shared
@@ -16,6 +17,7 @@ from ..sources import Shared
 RESOURCES = ("wood", "stone", "iron")
 TOOLS = (("wood",), ("stone", "iron"))  # resources that each gatherer can take
 
+Reward = Literal["bounded", "reference", "progress"]
 Amounts = tuple[int, int, int]  # amounts of wood, stone and iron
 
 
@@ -81,20 +83,22 @@ class TurnScore:
     approach: int  # decrease of the distances to the work zones
     new_usefulness: float  # `usefulness`, limited to 1 per gatherer and episode
 
-    @property
-    def bounded(self) -> float:
-        """Reward whose sum over an episode does not grow with the number of turns.
+    def terms(self, reward: Reward) -> dict[str, float]:
+        """Return the named terms of a turn's reward. The sum of the terms is the reward.
 
-        The approach is a difference of potentials (the negative distances to the work zones). Therefore its sum over an
-        episode does not depend on the path.
+        The sum of the reward "bounded" over an episode does not grow with the number of turns. The approach is a
+        difference of potentials (the negative distances to the work zones), so its sum does not depend on the path.
         """
-        return (
-            10.0 * self.progress
-            + 4.0 * self.is_completed
-            + 0.05 * self.approach
-            + 0.15 * self.num_entries
-            + 0.1 * self.new_usefulness
-        )
+        terms = {"progress": 10.0 * self.progress, "completed": 4.0 * self.is_completed}
+        if reward == "progress":
+            return terms
+        is_bounded = reward == "bounded"
+        steps = {"approach": self.approach} if is_bounded else {"steps_closer": self.num_steps_closer}
+        return terms | {
+            **{name: 0.05 * count for name, count in steps.items()},
+            "first_entries": 0.15 * self.num_entries,
+            "useful_facts": 0.1 * (self.new_usefulness if is_bounded else self.usefulness),
+        }
 
     @property
     def published(self) -> float:

@@ -89,35 +89,24 @@ class StrBuild(BuildingEnv[Word]):
     ):
         refuse_num_builders(num_agents)
         source = source_of(
-            data,
-            split,
-            difficulty,
-            highest=HIGHEST_DIFFICULTY,
-            listed=partial(words, num_builders=num_agents),
-            new=partial(new_word, num_builders=num_agents),
+            data, split, difficulty, highest=HIGHEST_DIFFICULTY, listed=words, new=new_word, num_builders=num_agents
         )
         if not shows_target:
             self.originals = replace(self.originals, left_out=texts.ABOUT_TARGET)
         super().__init__(source, num_agents, **kwargs)
         refuse_other("reward", reward, get_args(Reward))
         refuse_other("feedback", feedback, get_args(texts.Feedback))
-        self._reward: Reward = reward
         self._is_divided = needs_both and reward == "iou"
-        self._feedback: texts.Feedback = feedback
-        self._shows_target = shows_target
+        self._reward, self._feedback, self._shows_target = reward, feedback, shows_target
 
     def start(self) -> Mapping[str, Mapping[str, str | int]]:
+        settings = {
+            "shows_target": self._shows_target,
+            "is_divided": self._is_divided,
+            "tells_hidden": self._variant == "ours",
+        }
         return {
-            agent: texts.fields(
-                self.task,
-                builder,
-                turns=self.max_turns,
-                world=self._world_rule,
-                shows_target=self._shows_target,
-                is_divided=self._is_divided,
-                tells_hidden=self._variant == "ours",
-                can_leave=self._can_leave,
-            )
+            agent: self.shared_fields(builder) | texts.fields(self.task, builder, self._world_rule, **settings)
             for builder, agent in enumerate(self.possible_agents)
         }
 
@@ -174,23 +163,17 @@ class StrBuild(BuildingEnv[Word]):
 
 def words(data: Data, split: Split, num_builders: int = 2) -> list[Word]:
     """Load the words of a file, a hub name, or the package's sample ("builtin")."""
-    return tasks_of_split(
-        data,
-        split,
-        lambda row, number: word(
-            row["string"], f"str_build_{number:04d}", _whole_number(row["difficulty"]), num_builders
-        ),
-        builtin=Path(__file__).parent / "sample.csv",
-        text_fields=("string",),
-        other_fields=("difficulty",),
-    )
+    sample = Path(__file__).parent / "sample.csv"
+    columns = {"text_fields": ("string",), "other_fields": ("difficulty",)}
+    return tasks_of_split(data, split, partial(_numbered_word, num_builders=num_builders), sample, **columns)
 
 
-def _whole_number(value: Any) -> int:
+def _numbered_word(row: Mapping[str, Any], number: int, num_builders: int) -> Word:
     try:
-        return int(value)
+        difficulty = int(row["difficulty"])
     except (TypeError, ValueError):
-        raise ValueError(f"difficulty={value!r} of a word must be an integer") from None
+        raise ValueError(f"difficulty={row['difficulty']!r} of a word must be an integer") from None
+    return word(row["string"], f"str_build_{number:04d}", difficulty, num_builders)
 
 
 Exploit: TypeAlias = Callable[[Word, int], str]
@@ -199,13 +182,11 @@ Exploit: TypeAlias = Callable[[Word, int], str]
 def whole_box(word: Word, builder: int) -> str:
     """Exploit: fill the whole box. Builders and their blocks alternate, so that neighbouring blocks differ."""
     palette = PALETTES[builder]
-    fills = []
-    for y in range(word.box.height):
-        for x in range(word.box.width):
-            if (x + y) % len(PALETTES) == builder:
-                block = palette[x // len(PALETTES) % len(palette)]
-                fills.append(Fill(x, y, 0, x, y, 0, block))
-    return reply(fills)
+    return reply(
+        Fill(x, y, 0, x, y, 0, palette[x // len(PALETTES) % len(palette)])
+        for y, x in np.ndindex(word.box.height, word.box.width)
+        if (x + y) % len(PALETTES) == builder
+    )
 
 
 def tokens(word: Word, builder: int) -> str:

@@ -7,15 +7,8 @@ from typing import Literal
 
 from ...templates import Originals
 from ..blocks import Fill
-from ..building import (
-    ORIGINAL_CONSTANTS,
-    BuilderTurn,
-    WorldRule,
-    leaving_words,
-    share_advised,
-    team_words,
-)
-from ..commands import command, counted, run_order
+from ..building import ORIGINAL_CONSTANTS, BuilderTurn, WorldRule, share_advised
+from ..commands import command, counted
 from .rules import BLOCKS, MAX_COMMANDS, PALETTES, Word, WordScore, missing
 
 Feedback = Literal["perfect", "position", "score"]
@@ -51,21 +44,10 @@ _WORLD_RULES = {
 
 
 def fields(
-    task: Word,
-    builder: int,
-    *,
-    turns: int,
-    world: WorldRule,
-    shows_target: bool,
-    is_divided: bool,
-    tells_hidden: bool = True,
-    can_leave: bool = False,
+    task: Word, builder: int, world: WorldRule, *, shows_target: bool, is_divided: bool, tells_hidden: bool = True
 ) -> dict[str, str | int]:
     x, y, _ = task.box.upper
     return {
-        **team_words(task.num_builders),
-        "number": builder + 1,
-        "order": run_order(builder, task.num_builders),
         "x": x,
         "y": y,
         "target": _target(task) if shows_target else _HIDDEN * tells_hidden,
@@ -74,10 +56,8 @@ def fields(
         "rows": "\n".join(task.rows),
         "division": f", in {task.quota} cells of the letters or more" if is_divided else "",
         "other": _partners(builder, task.num_builders),
-        "turns": turns,
         "world": _WORLD_RULES[world],
         "limit": MAX_COMMANDS,
-        "leaving": leaving_words(can_leave, world),
     }
 
 

@@ -175,7 +175,8 @@ def share(land, gathered):
 
 def test_gathering_by_hand():
     score = lands.TurnScore(0.5, True, 3, 1, 0.25, -2, 0.125)
-    assert score.bounded == pytest.approx(5 + 4 - 0.1 + 0.15 + 0.0125)
+    assert sum(score.terms("bounded").values()) == pytest.approx(5 + 4 - 0.1 + 0.15 + 0.0125)
+    assert sum(score.terms("reference").values()) == pytest.approx(score.published)
     assert score.published == pytest.approx(5 + 4 + 0.15 + 0.15 + 0.025)
     land = Land("row", 9, 1, {(1, 0): (0, 3, 2), (7, 0): (4, 0, 0)}, ((0, 0), (8, 0)), (4, 3, 1))
     settings = Settings(max_facts=5)
