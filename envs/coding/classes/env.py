@@ -46,10 +46,7 @@ class ClassEval(SandboxedCodingEnv):
     originals = prompts.ORIGINALS
     places: ClassVar[Mapping[str, bool]] = {
         "skeleton": True,
-        "class_name": False,
-        "own_methods": False,
-        "own_list": False,
-        "other_methods": False,
+        **dict.fromkeys(("class_name", "own_methods", "own_list", "other_methods"), False),
     }
 
     def __init__(

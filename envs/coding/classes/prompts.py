@@ -16,14 +16,10 @@ _MAX_NAMES = 20
 
 _TASK = "{team} programmers complete one Python class, at the same time and without seeing each other's code:"
 _SHARE = (
-    "You write these methods: {own}. The other programmer writes: {others}. You may call each other's methods; "
+    "You write these methods: {own}. The other {write}: {others}. You may call each other's methods; "
     "`__init__` stands as it is given."
 )
 _NO_SHARE = "All methods are the other programmer's: {others}. Answer with `pass`."
-_SHARE_OF_TEAM = (
-    "You write these methods: {own}. The other programmers write: {others}. You may call each other's methods; "
-    "`__init__` stands as it is given."
-)
 _NO_SHARE_OF_TEAM = "All methods are the other programmers': {others}. Answer with `pass`."
 _FORM = "Answer with Python code only: your methods, each from its `def` line on, and the imports that they need."
 _AGAIN = "Write your methods once more, better if you can ({own}): the whole methods, as Python code only."
@@ -39,10 +35,9 @@ ORIGINALS = Originals(
 def prompt(task: ClassTask, agent: str) -> str:
     """Return the first prompt of an agent: the class skeleton and the names of the methods to write."""
     own, others = shares(task, agent)
-    is_pair = len(task.shares) == 2
-    share = (_SHARE if is_pair else _SHARE_OF_TEAM) if own else _no_share(task)
-    opening = _TASK.format(team=NUMBERS[len(task.shares)])
-    parts = [opening, fenced(task.skeleton), share.format(own=_names(own), others=_names(others) or "none")]
+    write = "programmer writes" if len(task.shares) == 2 else "programmers write"
+    share = (_SHARE if own else _no_share(task)).format(own=_names(own), write=write, others=_names(others) or "none")
+    parts = [_TASK.format(team=NUMBERS[len(task.shares)]), fenced(task.skeleton), share]
     return "\n\n".join(parts + [_FORM] * bool(own))
 
 
@@ -56,11 +51,7 @@ def request(task: ClassTask, agent: str) -> str:
 
 
 def verdict(
-    mode: Feedback,
-    task: ClassTask,
-    deliveries: Sequence[Delivery],
-    grade: Grade | None,
-    written: Sequence[Delivery],
+    mode: Feedback, task: ClassTask, deliveries: Sequence[Delivery], grade: Grade | None, written: Sequence[Delivery]
 ) -> str:
     """Return the feedback on a turn.
 

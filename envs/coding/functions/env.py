@@ -58,13 +58,8 @@ class FunctionPair(SandboxedCodingEnv):
     protocol_instructions = prompts.PROTOCOLS
     max_score = rules.MAX_SCORE
     places: ClassVar[Mapping[str, bool]] = {
-        "task": True,
-        "prompt": True,
-        "description": True,
-        "entry_point": False,
-        "head": False,
-        "parameters": False,
-        "public_tests": False,
+        **dict.fromkeys(("task", "prompt", "description"), True),
+        **dict.fromkeys(("entry_point", "head", "parameters", "public_tests"), False),
     }
     text_fields = ("prompt",)
 
@@ -99,10 +94,8 @@ class FunctionPair(SandboxedCodingEnv):
             raise ValueError("needs_both=True needs num_agents=2 and variant='ours'; leave out variant and num_agents")
         if num_revealed is not None and num_revealed < 0:
             raise ValueError(f"{num_revealed=} must be at least 0, or None to show all")
-        self._style: prompts.Style = style
-        self._num_revealed = num_revealed
-        self._num_generated = num_generated
-        self._num_public = num_public
+        self._style, self._num_revealed = style, num_revealed
+        self._num_generated, self._num_public = num_generated, num_public
         self._problem: Problem | None = None
         self._calls: tuple[tuple[tuple[Any, ...], Any], ...] = ()
 

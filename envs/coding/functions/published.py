@@ -24,9 +24,8 @@ _DEF = re.compile(r"(?P<indent>\s*)def\s+(?P<name>\w+)\s*\(")
 _IMPORT = re.compile(r"from\s+[\w.]+\s+import\s+.*|import\s+[\w.,\s]+")
 _RETURN = re.compile(r"return\s+")
 _CALL = re.compile(rf"\b{HELPER_FUNCTION}\s*\(")
-_WASTED_CALL = re.compile(
-    rf"{HELPER_FUNCTION}\s\([^)]\);?\s?"
-)  # CoMLRL's pattern, which matches `aux (x)` only with this space
+# CoMLRL's pattern, which matches `aux (x)` only with this space.
+_WASTED_CALL = re.compile(rf"{HELPER_FUNCTION}\s\([^)]\);?\s?")
 _ASSIGNED_CALL = re.compile(rf"(?P<name>\w+)\s*=\s*{HELPER_FUNCTION}\s*\(")
 
 

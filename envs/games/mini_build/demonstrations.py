@@ -7,9 +7,10 @@ makes legal moves and remembers its own moves, but still has to learn to divide 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable, Set
 
 from ...core import Message
-from .env import MiniBuild
+from .env import MiniBuild, PartsEnv
 from .prompts import Feedback, reply
 from .rules import MATERIALS, PARTS, Goal, Move, Split
 
@@ -38,17 +39,30 @@ def demonstration(
         The messages of each agent; role "assistant" marks its replies.
     """
     env = MiniBuild(split, num_agents=num_agents, max_turns=max_turns, feedback=feedback)
+
+    def choose(seat: int, is_own: bool, named: Set[str]) -> Move:
+        own = env.goal[seat * max_turns : (seat + 1) * max_turns] if is_own else env.goal
+        return rng.choice(_others(own, named) or _others(env.goal, named))
+
+    return play(env, rng, choose, preference, mistakes)
+
+
+def play(
+    env: PartsEnv,
+    rng: random.Random,
+    choose: Callable[[int, bool, Set[str]], Move],
+    preference: tuple[float, float],
+    mistakes: tuple[float, float],
+) -> dict[str, tuple[Message, ...]]:
+    """Run one episode. `choose`: function (seat, whether it prefers its own part, parts that it has named) -> move."""
     observations, _ = env.reset(seed=rng.randrange(2**31))
-    goal = env.goal
-    shares = {agent: goal[i * max_turns : (i + 1) * max_turns] for i, agent in enumerate(env.possible_agents)}
     preferences = {agent: rng.uniform(*preference) for agent in env.possible_agents}
     blunders = {agent: rng.uniform(*mistakes) for agent in env.possible_agents}
     named: dict[str, set[str]] = {agent: set() for agent in env.possible_agents}
     while env.agents:
         moves: dict[str, str] = {}
-        for agent in env.agents:
-            wanted = shares[agent] if rng.random() < preferences[agent] else goal
-            move = rng.choice(_others(wanted, named[agent]) or _others(goal, named[agent]))
+        for seat, agent in enumerate(env.agents):
+            move = choose(seat, rng.random() < preferences[agent], named[agent])
             if rng.random() < blunders[agent]:
                 move = blunder(rng, move)
             named[agent].add(move[0])
@@ -57,7 +71,7 @@ def demonstration(
     return {agent: observations[agent].messages for agent in env.possible_agents}
 
 
-def _others(wanted: Goal, named: set[str]) -> list[Move]:
+def _others(wanted: Goal, named: Set[str]) -> list[Move]:
     return [move for move in wanted if move[0] not in named]
 
 

@@ -63,10 +63,8 @@ class PartsEnv(PicturedEnv):
         refuse_other("feedback", feedback, get_args(texts.Feedback))
         if not 0 < threshold <= 1:
             raise ValueError(f"threshold={threshold} must be above 0 and at most 1")
-        self._reward: Reward = reward
-        self._feedback: texts.Feedback = feedback
-        self._threshold = threshold
-        self._is_explained = is_explained
+        self._reward, self._threshold = reward, threshold
+        self._feedback, self._is_explained = feedback, is_explained
         self._templates = templates(prompts, self.possible_agents, self.places)
 
     def openings(
@@ -109,6 +107,15 @@ class PartsEnv(PicturedEnv):
                 "collisions": float(verdicts["taken"] - metrics.get("own_repeats", 0)),
             },
         )
+
+    @staticmethod
+    def compared(sites: Sequence[Site]) -> list[PanelRow]:
+        """Return the panels of the materials in all goals, and of the materials of which their parts are built."""
+        wanted = [MATERIALS.index(material) + 1 for site in sites for _, material in site.goal]
+        built = [dict(site.built).get(part) for site in sites for part, _ in site.goal]
+        stands = [MATERIALS.index(material) + 1 if material else 0 for material in built]
+        wrong = [one != other for one, other in zip(wanted, stands, strict=True)]
+        return [PanelRow("TARGET", [[wanted]]), PanelRow("BUILT", [[stands]], [[wrong]])]
 
 
 class MiniBuild(PartsEnv):
@@ -186,11 +193,7 @@ class MiniBuild(PartsEnv):
         return self.judged(after, after - before, feedback, Counter(verdicts.values()), own_repeats=num_repeats)
 
     def panels(self) -> list[PanelRow]:
-        built = dict(self._site.built)
-        wanted = [MATERIALS.index(material) + 1 for _, material in self.goal]
-        stands = [MATERIALS.index(built[part]) + 1 if part in built else 0 for part, _ in self.goal]
-        wrong = [one != other for one, other in zip(wanted, stands, strict=True)]
-        return [PanelRow("TARGET", [[wanted]]), PanelRow("BUILT", [[stands]], [[wrong]])]
+        return self.compared([self._site])
 
     def scene(self) -> str:
         built = dict(self._site.built)

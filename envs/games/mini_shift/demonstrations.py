@@ -7,11 +7,12 @@ still has to learn a convention.
 from __future__ import annotations
 
 import random
+from collections.abc import Set
 
 from ...core import Message
-from ..mini_build.demonstrations import blunder
-from ..mini_build.prompts import Feedback, reply
-from ..mini_build.rules import Split
+from ..mini_build.demonstrations import play
+from ..mini_build.prompts import Feedback
+from ..mini_build.rules import Move, Split
 from .env import MiniShift
 
 _FEEDBACK: tuple[Feedback, ...] = ("own", "cross", "cross", "both", "none")
@@ -53,16 +54,9 @@ def demonstration(
         The messages of each agent; role "assistant" marks its replies.
     """
     env = MiniShift(split, num_agents=num_agents, max_turns=max_turns, feedback=feedback, is_shuffled=is_shuffled)
-    observations, _ = env.reset(seed=rng.randrange(2**31))
-    preferences = {agent: rng.uniform(*preference) for agent in env.possible_agents}
-    blunders = {agent: rng.uniform(*mistakes) for agent in env.possible_agents}
-    while env.agents:
-        moves: dict[str, str] = {}
-        for seat, agent in enumerate(env.agents):
-            pairs = env.offer.lists[seat]
-            move = pairs[seat] if rng.random() < preferences[agent] else rng.choice(pairs)
-            if rng.random() < blunders[agent]:
-                move = blunder(rng, move)
-            moves[agent] = reply(move)
-        observations = env.step(moves)[0]
-    return {agent: observations[agent].messages for agent in env.possible_agents}
+
+    def choose(seat: int, is_own: bool, named: Set[str]) -> Move:
+        pairs = env.offer.lists[seat]
+        return pairs[seat] if is_own else rng.choice(pairs)
+
+    return play(env, rng, choose, preference, mistakes)

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, get_args
 from ...core import Message, Outcome
 from ..mini_build import prompts as words
 from ..mini_build.env import PartsEnv, task_number
-from ..mini_build.rules import MATERIALS, Site, Split, Verdict, joined, mean_pay, num_drawn, placed
+from ..mini_build.rules import Site, Split, Verdict, joined, mean_pay, num_drawn, placed
 from ..pictured import PicturedEnv, refuse_other
 from ..pictures import PanelRow
 from . import prompts as texts
@@ -86,15 +86,7 @@ class MiniShift(PartsEnv):
         return self.judged(after, gain, feedback, counts)
 
     def panels(self) -> list[PanelRow]:
-        wanted = [MATERIALS.index(material) + 1 for offer in self._offers for _, material in offer.pairs]
-        stands = [0] * self._num_pairs
-        for turn, site in enumerate(self._sites):
-            built = dict(site.built)
-            for place, (part, _) in enumerate(site.goal):
-                if part in built:
-                    stands[turn * len(site.goal) + place] = MATERIALS.index(built[part]) + 1
-        wrong = [one != other for one, other in zip(wanted, stands, strict=True)]
-        return [PanelRow("TARGET", [[wanted]]), PanelRow("BUILT", [[stands]], [[wrong]])]
+        return self.compared([*self._sites, *(Site(offer.pairs) for offer in self._offers[len(self._sites) :])])
 
     def truth(self) -> str:
         return texts.truth_text(self._num_right, self._num_pairs, self._verdicts)
