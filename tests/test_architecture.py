@@ -42,7 +42,7 @@ ORDER = {  # modules and folders of each layer, the lowest first. They import on
     ),
     "benchmarks": (
         "arguments errors markdown",
-        "cli crossplay leaderboard sharing doctor",
+        "cli crossplay sharing doctor",
         "comparison core throughput",
         "report",
         "commands",

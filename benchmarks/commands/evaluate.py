@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -17,7 +17,7 @@ from rich.text import Text
 from tyro.conf import Positional
 
 from ..._json import read_json
-from ..._ownership import owned, refuse_foreign_files
+from ..._ownership import owned, refuse_foreign_files, write_text
 from ..._progress import observing, phase
 from ..._ranges import Also, Count, Needs
 from ..._terminal import print_line, shown, terminal
@@ -32,8 +32,8 @@ if TYPE_CHECKING:
     from ...algorithms.rollout.intervals import Interval
     from ...algorithms.runs.api import Run
     from ...algorithms.runs.evaluation import EvaluationResult
-    from ..leaderboard import Entry
 
+LEADERBOARD = "leaderboard.json"
 OUTSIDE_SUITES = Needs("a call without --suite", lambda call: call.suite is None)
 Played = Literal["sampled", "greedy"]
 EXAMPLES = (
@@ -93,6 +93,30 @@ def run(args: Sequence[str]) -> None:
     (evaluate_teams if arguments.suite is None else play_suite)(arguments, folders, terminal())
 
 
+@dataclass(frozen=True)
+class Entry:
+    """Results of a team, for the leaderboard."""
+
+    team: str  # run directory, or names of the models
+    returns: Mapping[str, Interval]  # mean returns; keys: decoding modes ("sampled", "greedy")
+    terms: Mapping[str, Mapping[str, Interval]]  # means of reward terms and metrics; keys: decoding mode, then name
+    episodes: str  # file that contains all episodes of the team
+    usage: Sequence[str] = ()  # texts about requests, tokens and costs of chat servers, one per model
+    agent_returns: Mapping[str, Mapping[str, Interval]] = field(default_factory=dict)
+    """Mean returns; keys: decoding mode, then agent. Empty if the agents have common interests."""
+    welfare: Mapping[str, Mapping[str, float]] = field(default_factory=dict)  # keys: decoding mode, then measure
+
+    @property
+    def cells(self) -> dict[str, Interval]:
+        """Columns of the table: mean return of the team and, without common interests, of each agent."""
+        own = {f"{how}, {agent}": each for how, found in self.agent_returns.items() for agent, each in found.items()}
+        return {**self.returns, **own}
+
+    def to_json(self) -> dict[str, Any]:
+        empty = {name for name in ("agent_returns", "welfare") if not getattr(self, name)}
+        return {name: value for name, value in asdict(self).items() if name not in empty}
+
+
 def with_downloads(arguments: EvaluateArguments) -> tuple[EvaluateArguments, list[Path]]:
     """Download teams of the hub. Return the arguments, and the local folder of each run in `directories`.
 
@@ -116,7 +140,6 @@ def evaluate_teams(arguments: EvaluateArguments, folders: Sequence[Path], consol
     from ...algorithms.runs.files import JsonLines
     from ...algorithms.runs.loggers.display import ProgressLines
     from ...algorithms.runs.records import episode_records
-    from ..leaderboard import LEADERBOARD_FILES, Entry, Leaderboard
 
     with refusals():
         check_call(arguments)
@@ -129,7 +152,7 @@ def evaluate_teams(arguments: EvaluateArguments, folders: Sequence[Path], consol
         check_folder(folder, "run directory" if arguments.out is None else "--out")
         names = [*map(str, arguments.directories), *arguments.models]
         files = [log_name(arguments, number, name) for number, name in enumerate(names)]
-        refuse_foreign_files(folder, [*files, *(LEADERBOARD_FILES if len(names) > 1 else ())])
+        refuse_foreign_files(folder, [*files, *([LEADERBOARD] if len(names) > 1 else ())])
         common = {team.experiment.env for team in teams}
         if len(common) > 1:
             raise UserError(f"the runs were trained in {', '.join(sorted(common))}; choose one environment: --env ID")
@@ -166,14 +189,18 @@ def evaluate_teams(arguments: EvaluateArguments, folders: Sequence[Path], consol
         entries.append(Entry(name, returns, terms, str(log), told_usage(team.policies.values()), agents, measures))
         if not arguments.json and len(teams) == 1:
             shown_team(console, team, results, arguments, log)
-    board = Leaderboard(teams[0].experiment.env, kwargs, arguments.split, arguments.episodes, entries)
+    entries.sort(key=lambda entry: -next(iter(entry.returns.values())).value)
+    call = {"env": teams[0].experiment.env, "env_kwargs": kwargs, "split": arguments.split}
+    board = {**call, "num_episodes": arguments.episodes, "entries": [entry.to_json() for entry in entries]}
+    text = json.dumps(board, indent=2, ensure_ascii=False)
     if len(teams) > 1:
-        board.write(folder)
+        write_text(folder, LEADERBOARD, text + "\n")
     if arguments.json:
-        print(json.dumps(board.to_json(), indent=2, ensure_ascii=False))
+        print(text)
     else:
         if len(teams) > 1:
-            shown_board(console, board.title, board.ranked)
+            title = f"{call['env']}, split {arguments.split}, {arguments.episodes} episodes: mean return [95 %]"
+            shown_board(console, title, entries)
             console.print(f"all episodes and the table: {shown(folder)}", markup=False, soft_wrap=True)
         for line in (line for entry in entries for line in entry.usage):
             console.print(shown(line), markup=False)

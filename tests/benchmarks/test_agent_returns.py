@@ -17,8 +17,7 @@ from collm.algorithms.runs.api import Run
 from collm.algorithms.runs.assembly.experiment import Experiment
 from collm.algorithms.runs.loggers.display import TrainingDisplay
 from collm.benchmarks.cli import main
-from collm.benchmarks.commands.evaluate import EvaluateArguments, shown_team, welfare_of
-from collm.benchmarks.leaderboard import Entry, Leaderboard
+from collm.benchmarks.commands.evaluate import Entry, EvaluateArguments, shown_team, welfare_of
 from collm.benchmarks.sharing.export import SharedRun
 from collm.envs import Outcome
 
@@ -71,10 +70,9 @@ def test_the_tables_of_an_evaluation_have_a_row_or_column_per_agent(tmp_path):
     lines = [line for line in stream.getvalue().splitlines() if "return of" in line or "welfare" in line]
     assert len(lines) == 2 + len(MEASURES) and "5.000" in lines[0] and "0.500" in next(x for x in lines if "gini" in x)
     entry = Entry("a", {"sampled": result.team_return}, {}, "", (), {"sampled": result.agent_returns}, {})
-    board = Leaderboard("x", {}, "test", 2, [entry])
-    assert "| sampled, player_0 | sampled, player_1 |" in board.markdown()
-    assert board.to_json()["entries"][0]["agent_returns"]["sampled"]["player_0"]["value"] == 5.0
-    assert "welfare" not in board.to_json()["entries"][0]
+    assert list(entry.cells) == ["sampled", "sampled, player_0", "sampled, player_1"]
+    assert entry.to_json()["agent_returns"]["sampled"]["player_0"]["value"] == 5.0
+    assert "welfare" not in entry.to_json()
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ EVALUATE = "evaluate {run} --episodes 2 --no-transcripts"
 CALLS = {
     "report": ("report {run} --out {out}", ["report.html", "tables.md", "marl_eval.json", "figures/profile.png"]),
     "evaluate": (f"{EVALUATE} --out {{out}}", ["evaluation-test.jsonl"]),
-    "leaderboard": ("evaluate {run} {run}-2 --episodes 2 --out {out}", ["leaderboard.md", "leaderboard.json"]),
+    "leaderboard": ("evaluate {run} {run}-2 --episodes 2 --out {out}", ["leaderboard.json"]),
     "suite": ("evaluate --suite core --model random --env collm/MiniCode-v1 --out {out}", ["random.json", "table.md"]),
     "crossplay": ("crossplay {run} {run}-2 --num-episodes 2 --out {out}", ["README.md", "crossplay.png"]),
     "throughput": ("throughput decode --repeats 1 --out {out}", ["decode.md"]),
