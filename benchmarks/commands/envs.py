@@ -13,7 +13,7 @@ from rich.progress import track
 from rich.table import Table
 
 from ..._ranges import Checked, Count, Needs
-from ..._terminal import shown, terminal
+from ..._terminal import print_line, shown, terminal
 from ...envs.core import TextParallelEnv, declared_interests
 from ...envs.players import HONEST_PLAYERS, PLAYERS, played_by_agents, scripted_player
 from ...envs.registration.registry import EnvSpec, make, specs
@@ -51,7 +51,7 @@ def run(args: Sequence[str]) -> None:
     console = terminal()
     if not console.is_terminal or arguments.scores:  # the scores need more than 80 columns
         console = terminal(width=UNLIMITED)
-    names = ("turns", "reward", "return", *((*PLAYERS, *HONEST_PLAYERS, "ideal teams") if arguments.scores else ()))
+    names = ("turns", "reward", "return", *((*PLAYERS, *HONEST_PLAYERS) if arguments.scores else ()))
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), header_style="bold")
     table.add_column("id", no_wrap=True, min_width=max((len(row["id"]) for row in rows), default=0))
     for name in names:
@@ -68,6 +68,9 @@ def run(args: Sequence[str]) -> None:
             cells += score_cells(row) if arguments.scores else [row["summary"]]
         table.add_row(*(escape(shown(cell)) for cell in (row["id"], *cells)))
     console.print(table)
+    ideal = [f"  {row['id']}: {ceilings_text(row)}" for row in rows if row.get("ceilings") and arguments.scores]
+    for line in ["ideal teams:", *ideal] if ideal else ():
+        print_line(line, console)
 
 
 def described(spec: EnvSpec, num_episodes: int | None) -> dict[str, Any]:
@@ -100,8 +103,11 @@ def score_cells(row: Mapping[str, Any]) -> list[str]:
     """Format the scores of an environment. With returns per agent, they are separated by slashes."""
     own = row.get("agent_scores", {})
     values = {name: own[name].values() if own.get(name) else [mean] for name, mean in row["scores"].items()}
-    cells = ["-" if None in each else "/".join(f"{value:.3f}" for value in each) for each in values.values()]
-    return [*cells, ", ".join(f"{name} {value:.3f}" for name, value in row["ceilings"].items()) or "-"]
+    return ["-" if None in each else "/".join(f"{value:.3f}" for value in each) for each in values.values()]
+
+
+def ceilings_text(row: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value:.3f}" for name, value in row["ceilings"].items())
 
 
 def range_text(declared: Sequence[float | None] | None) -> str:

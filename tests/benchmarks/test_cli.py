@@ -94,8 +94,10 @@ def test_envs_shows_whole_ids_turns_and_ranges_in_pipes_and_narrow_terminals(sco
     for terminal in (envs_command.terminal, partial(Console, force_terminal=True, no_color=True, width=80)):
         monkeypatch.setattr(envs_command, "terminal", terminal)
         assert main(["envs", *scores]) == 0
-        rows = {line.split()[0]: line.split()[1:4] for line in capsys.readouterr().out.splitlines() if "collm/" in line}
+        table, _, ideal = capsys.readouterr().out.partition("ideal teams:\n")
+        rows = {line.split()[0]: line.split()[1:4] for line in table.splitlines() if "collm/" in line}
         assert rows == expected
+        assert ("collm/MiniBuild-v0: no memory" in ideal) == bool(scores) and "no memory" not in table
 
 
 def test_envs_shows_an_environment_that_cannot_be_made_among_the_others(capsys, monkeypatch, clean_registry):

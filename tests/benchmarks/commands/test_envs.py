@@ -1,7 +1,7 @@
 import pytest
 from interests_worlds import Dilemma
 
-from collm.benchmarks.commands.envs import agent_scores, described, means, score_cells
+from collm.benchmarks.commands.envs import agent_scores, ceilings_text, described, means, score_cells
 from collm.envs import make, register
 from collm.envs.registration.registry import registry
 
@@ -30,7 +30,7 @@ def test_scores_per_agent_and_known_returns_of_ideal_teams():
     assert row["ceilings"] == {"optimum": 2.5, "equilibrium": 1.0}
     cells = score_cells(row)
     assert (cells[0], cells[2], cells[3]) == ("3.000/2.000", "0.000/0.000", "-")
-    assert cells[-1] == "optimum 2.500, equilibrium 1.000"
+    assert ceilings_text(row) == "optimum 2.500, equilibrium 1.000"
     common = described(make("collm/MiniShift-v0").spec, 1)
     assert "agent_scores" not in common and score_cells(common)[0] == f"{common['scores']['reference']:.3f}"
 
