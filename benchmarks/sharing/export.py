@@ -44,7 +44,7 @@ output = model.generate(**inputs)
 print(tokenizer.decode(output[0, inputs["input_ids"].shape[1] :], skip_special_tokens=True))
 """
 CHAT_INPUTS = """tokenizer.apply_chat_template(
-    messages, add_generation_prompt=True, return_dict=True, return_tensors="pt", **{template_kwargs}
+    messages, add_generation_prompt=True, return_dict=True, return_tensors="pt"{more}
 )"""
 PLAIN_INPUTS = """tokenizer("".join(message["content"] + "\\n" for message in messages), return_tensors="pt")"""
 DATASET_EXAMPLE = """from datasets import load_dataset
@@ -57,7 +57,7 @@ from huggingface_hub import snapshot_download
 
 team = collm.load_team(snapshot_download({name!r}))
 print(team.evaluate(num_episodes=10).team_return)
-observations, infos = collm.make({env!r}, **{env_kwargs}).reset(seed=0)
+observations, infos = collm.make({env!r}{more}).reset(seed=0)
 print(team.act(observations, infos, greedy=True))
 """
 
@@ -227,12 +227,13 @@ class SharedRun:
             agent, start = next(iter(self.models)), "from huggingface_hub import snapshot_download\n"
             path = f"snapshot_download({name!r}) + '/agents/{agent}'"
             if config["env_kwargs"] == self.config["env_kwargs"]:  # nobody else has the author's local data
-                examples.append(TEAM_EXAMPLE.format(name=name, **config))
+                examples.append(TEAM_EXAMPLE.format(name=name, more=_unpacked(config["env_kwargs"]), **config))
         settings, file = read_json(self.models[agent] / POLICY), self.directory / EPISODES
         row = next((row for row, _ in each_line(file)), {}) if file.is_file() else {}
         turns = row.get("agents", {}).get(agent, {}).get("turns") or [{"read": [{"role": "user", "content": "…"}]}]
         messages = [{"role": each["role"], "content": each["content"]} for each in turns[0]["read"]]
-        inputs = (CHAT_INPUTS if settings["is_chat"] else PLAIN_INPUTS).format(**settings)
+        more = _unpacked(settings["template_kwargs"])
+        inputs = CHAT_INPUTS.format(more=more) if settings["is_chat"] else PLAIN_INPUTS
         shown = pformat(messages, width=110, sort_dicts=False)
         return [*examples, start + EXAMPLE.format(path=path, messages=shown, inputs=inputs)]
 
@@ -264,6 +265,11 @@ def dataset_card(repo: str, license_id: str | None) -> str:
 
 def _with_metadata(data: Any, parts: Sequence[str]) -> str:
     return "\n\n".join([f"---\n{data.to_yaml().rstrip()}\n---", *parts]) + "\n"
+
+
+def _unpacked(kwargs: Mapping[str, Any]) -> str:
+    """Return code that passes the keyword arguments after others. Empty if there are none."""
+    return f", **{kwargs}" if kwargs else ""
 
 
 def _eval_results(env: str, row: Mapping[str, Any]) -> list[Any]:
