@@ -67,6 +67,8 @@ def run(args: Sequence[str]) -> None:
                     text = shared.card(str(out / name), agent, library_name=library, license=arguments.license)
                 removed = shared.export(agent, new / name, is_merged=arguments.merge)
                 (new / name / CARD).write_text(text, encoding="utf-8", errors="backslashreplace")
+                if is_adapter and not shared.bases:
+                    print_line(f"{agent}: adapters of a base model that only this machine has; --merge includes it")
                 if removed:
                     print_line(f"not exported, because it is code: {', '.join(removed)}")
             if arguments.agent is None:
