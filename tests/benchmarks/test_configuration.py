@@ -93,7 +93,10 @@ def test_large_models_are_evaluated_on_fewer_episodes_by_default_and_the_work_is
     assert made.resolved().config.eval_num_samples == 8
     (line,) = made.resolved().notices()
     assert "2 x 8 episodes" in line and "32 episodes" in line and "4 replies of 8 tokens" in line
-    assert replace(made, config=config(eval_num_samples=5)).resolved().config.eval_num_samples == 5
+    assert "before update 1" in line and "--no-eval-on-start" in line
+    few = replace(made, config=config(eval_num_samples=5, eval_on_start=False)).resolved()
+    assert few.config.eval_num_samples == 5
+    assert not any(words in few.notices()[0] for words in ("before update 1", "--no-eval-on-start"))
 
 
 def test_code_that_a_file_names_runs_where_the_command_line_names_it_too(tmp_path, started, capsys):

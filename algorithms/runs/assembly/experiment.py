@@ -165,11 +165,12 @@ class Experiment:
             if writes_text(env) and self._is_large:
                 config, length = self.config, self.team_model.max_new_tokens or MAX_NEW_TOKENS
                 num_replies = len(env.possible_agents) * (declared_turn_limit(env) or 1)
+                first = f"evaluation{' before update 1' if config.eval_on_start else ''}"
                 lines.append(
-                    f"evaluation before update 1: 2 x {config.eval_num_samples} episodes, sampled and greedy "
-                    f"(eval_on_start={config.eval_on_start}); each update: {config.rollout_buffer_size} episodes; each "
-                    f"episode: at most {num_replies} replies of {length} tokens. To play less: --no-eval-on-start, or "
-                    "smaller --eval-num-samples, --rollout-buffer-size, --max-new-tokens"
+                    f"{first}: 2 x {config.eval_num_samples} episodes, sampled and greedy; each update: "
+                    f"{config.rollout_buffer_size} episodes; each episode: at most {num_replies} replies of {length} "
+                    f"tokens. To play less: {'--no-eval-on-start, or ' if config.eval_on_start else ''}smaller "
+                    "--eval-num-samples, --rollout-buffer-size, --max-new-tokens"
                 )
             return settings_without_effect(setup, named) + lines
 
