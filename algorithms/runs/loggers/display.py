@@ -151,8 +151,8 @@ class TrainingDisplay(Callback):
     def evaluation_table(self) -> Table:
         title = "return on held-out tasks, mean [95 %]"
         shares = [name for name in SHARES if name in self.metrics]
-        headers = ["after update", "sampled", "greedy", *(SHARES[name] for name in shares)]
-        table = Table(*headers, title=title, title_justify="left")
+        headers = ["update", "sampled", "greedy", *(SHARES[name] for name in shares)]
+        table = Table(*headers, title=title, title_justify="left", box=None, pad_edge=False, padding=(0, 2, 0, 0))
         for update, metrics, trained in self.evaluations:
             intervals = (interval_in(metrics, f"evaluation/{how}/return") for how in ("sampled", "greedy"))
             table.add_row(
@@ -174,8 +174,7 @@ class TrainingDisplay(Callback):
             row = [found[i]] + ([found[i + half]] if i + half < len(found) else [])
             table.add_row(*(cell for label, value in row for cell in (f"[dim]{label}[/]", f"{value:.4g}")))
         lines: list[RenderableType] = [self.progress]
-        if self.work is not None:
-            lines.append(Text(shown(f"{self.work}{self._left()}")))
+        lines.append(Text(shown(f"{self.work}{self._left()}" if self.work else "loading models and environments")))
         if self.stop is not None and self.stop.number is not None:
             lines.append(Text(ASKED, style="bold"))
         if self.returns:

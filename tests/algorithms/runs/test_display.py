@@ -59,7 +59,7 @@ def test_a_learning_curve_is_drawn(tmp_path):
 @pytest.mark.parametrize("is_terminal", [True, False])
 def test_shares_of_equal_returns_and_cut_replies_are_shown_everywhere(is_terminal):
     stream = io.StringIO()
-    console = Console(file=stream, width=120, force_terminal=is_terminal)
+    console = Console(file=stream, width=80, force_terminal=is_terminal)
     with TrainingDisplay("run", 2, console) as display:
         for update in (1, 2):
             display.log(update, METRICS | {"equal_returns": 0.75, "cut_share": 0.25})
@@ -69,10 +69,12 @@ def test_shares_of_equal_returns_and_cut_replies_are_shown_everywhere(is_termina
         display.log_evaluation(2, Evaluated(interval, {}, None, None))
         console.print(display.evaluation_table())
     printed = stream.getvalue()
+    assert ("loading models" in printed) == is_terminal
     assert (
         printed.count("equal returns") >= 2 and printed.count("replies cut") >= 2
     )  # in the panel or lines, and the table
     assert "75%" in printed and "25%" in printed
+    assert printed.count("0.500 [0.500, 0.500]") == 2  # 80 columns are enough for whole intervals
 
 
 def test_the_panel_shows_the_phase_the_expected_end_of_the_training_and_a_stop(monkeypatch):
