@@ -147,9 +147,10 @@ def _refuse_difference(first: Run, other: Run) -> None:
         told = "; ".join(f"{name}: {old.get(name)!r} and {new.get(name)!r}" for name in names)
         chosen = old | new if old["env"] == new["env"] else old
         arguments = [f"{name}={json.dumps(value)}" for name, value in chosen.items() if name != "env"]
+        option = ["--env-kwargs", *arguments] if arguments else []
         raise UserError(
             f"the environments of {first.directory} and {other.directory} differ ({told}); to play all runs in one "
-            f"environment, add {shlex.join(['--env', first.experiment.env, '--env-kwargs', *arguments])}"
+            f"environment, add {shlex.join(['--env', first.experiment.env, *option])}"
         )
 
 

@@ -121,6 +121,12 @@ def test_a_run_with_explained_prompts_beside_one_without_is_told_what_to_add():
     words = shlex.split(str(refused.value).partition(", add ")[2])
     assert words[:3] == ["--env", "collm/MiniShift-v0", "--env-kwargs"]
     assert keyword_arguments(words[3:]) == explained
+    plain, other = (
+        replace(first, experiment=replace(first.experiment, env=env, env_kwargs={}))
+        for env in ("collm/MiniShift-v0", "collm/MiniBuild-v0")
+    )
+    with pytest.raises(UserError, match=r"add --env collm/MiniShift-v0$"):
+        cross_play([plain, other], num_episodes=1, on_pair=lambda *pair: None)
 
 
 def test_what_cannot_be_compared_is_refused():
