@@ -46,6 +46,8 @@ class OtherType(Sizes):
         ({"count": "3"}, "count must be a whole number of at least 1, got '3'"),
         ({"count": 1.0}, "got 1.0"),
         ({"count": True}, "got True"),
+        ({"count": 10**400}, "count must be at most 9007199254740992"),
+        ({"share": 10**400}, "share must be at most 9007199254740992"),
         ({"share": 1.5}, "share must be a finite number from 0 to 1, got 1.5"),
         ({"share": math.nan}, "got nan"),
         ({"limit": 0}, "limit must be a finite number above 0, or None, got 0"),

@@ -127,10 +127,10 @@ def refuse_password(address: str) -> None:
 
 def check_value(name: str, value: Any, hint: Any) -> None:
     """Raise `UserError` if a value does not have a type and range."""
-    if not _is_allowed(value, hint):
-        raise UserError(f"{name} must be {words(hint)}, got {value!r:.200}")
     if isinstance(value, int) and abs(value) > MAX_INTEGER:
         raise UserError(f"{name} must be at most {MAX_INTEGER}, got a number of {value.bit_length()} bits")
+    if not _is_allowed(value, hint):
+        raise UserError(f"{name} must be {words(hint)}, got {value!r:.200}")
     for option in _options(hint):
         if isinstance(value, Mapping) and _kind(option) is Mapping:
             for key, item in value.items():
@@ -155,8 +155,7 @@ def _is_allowed(value: Any, hint: Any) -> bool:
     if kind in (int, float):
         wanted = Integral if kind is int else Real
         is_number = isinstance(value, wanted) and not isinstance(value, bool)
-        is_finite = is_number and (math.isfinite(value) if kind is float else int(value).bit_length() < 64)
-        return is_finite and all(each.holds(value) for each in ranges)
+        return is_number and math.isfinite(value) and all(each.holds(value) for each in ranges)
     if kind is Sequence:
         return isinstance(value, (tuple, list))
     return kind is None or isinstance(value, kind)
