@@ -166,7 +166,7 @@ class ChatPolicy(Policy):
             content = choice.message.content or ""
             if not isinstance(content, str):
                 raise TypeError("the content is not text")
-        except (ValueError, TypeError, AttributeError, IndexError) as error:  # OpenAI's client validates nothing
+        except (ValueError, TypeError, AttributeError, LookupError, RecursionError) as error:  # nothing is checked
             raise ServerError(
                 f"the response of the server at {self.url} is not a chat completion ({error}): {raw.text[:200]!r}"
             ) from error
@@ -187,6 +187,8 @@ class ChatPolicy(Policy):
         if usage is None:
             return Usage(requests=1, unmetered=1)
         read, written = usage.prompt_tokens, usage.completion_tokens
+        if not all(0 <= count < float("inf") for count in (read, written)):
+            raise ValueError("the numbers of tokens are negative or not finite")
         cost = (read * self._prices[0] + written * self._prices[1]) / 1_000_000  # prices are per million tokens
         return Usage(requests=1, prompt_tokens=read, completion_tokens=written, cost=cost)
 

@@ -169,7 +169,7 @@ class VLLMClient:
         answer = self._call(method, path, body)
         try:
             found = json.loads(answer)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ServerError(f"{self.url}{path} returned no JSON: {answer[:200]!r}") from error
         if not isinstance(found, dict):
             raise ServerError(f"{self.url}{path} returned no JSON object: {answer[:200]!r}")

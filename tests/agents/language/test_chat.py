@@ -136,12 +136,16 @@ def choice(content):
     "answer",
     [
         {"changes": {"usage": {"prompt_tokens": "10", "completion_tokens": "2"}}},
+        {"changes": {"usage": {"prompt_tokens": 10, "completion_tokens": -2}}},
+        {"changes": {"usage": {"prompt_tokens": float("inf"), "completion_tokens": 2}}},
         {"changes": choice([{"type": "text", "text": "hello"}])},
         {"changes": choice(5)},
         {"changes": {"choices": 3}},
+        {"changes": {"choices": {"a": 1}}},
         {"body": b"\xff\xfe\x00"},
         {"body": b"<html>\nLog in</html>"},
         {"body": b"[]"},
+        {"body": b"[" * 100_000 + b"]" * 100_000},
     ],
 )
 def test_a_response_of_another_form_is_one_line_with_the_server(answer):
