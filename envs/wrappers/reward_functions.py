@@ -60,9 +60,8 @@ class RewardFunctions(BaseParallelWrapper[str, Any, Any]):
         reward_weights: one weight per function. None: all weights are 1.
 
     Raises:
-        TypeError: if `env` is not a text environment.
-        ValueError: if there are no functions, a function is not callable, two functions have the same name, or the
-            number of weights is wrong.
+        ValueError: if `env` is not a text environment, there are no functions, a function is not callable, two
+            functions have the same name, or the number of weights is wrong.
     """
 
     def __init__(
@@ -72,7 +71,7 @@ class RewardFunctions(BaseParallelWrapper[str, Any, Any]):
         reward_weights: Sequence[float] | None = None,
     ):
         if not isinstance(env.unwrapped, TextParallelEnv):
-            raise TypeError(f"reward_funcs need a text environment, got {env}")
+            raise ValueError(f"reward_funcs need a text environment, got {env}; remove reward_funcs")
         super().__init__(env)
         self.reward_functions = _named(reward_funcs)
         names = list(self.reward_functions)

@@ -105,5 +105,5 @@ def test_what_is_no_reward_function_is_refused_when_the_environment_is_made(give
 def test_a_wrong_reward_is_refused_with_the_function_s_name(value, message):
     with pytest.raises(ValueError, match=f"'odd'.*{message}"):
         played(make(ID, reward_funcs={"odd": lambda turn: value}))
-    with pytest.raises(TypeError, match="text environment"):
+    with pytest.raises(ValueError, match="text environment"):
         RewardFunctions(GymAsParallel("CartPole-v1"), [brevity])
