@@ -99,7 +99,7 @@ COMMANDS = {
     "rescore": "rescore {run} --reward-funcs own --out {disk}/out.jsonl",
     "evaluate": "evaluate {run} --episodes 2 --no-transcripts --out {disk}/out",
     "report": "report {run} --out {disk}/out",
-    "crossplay": "crossplay {run} {run} --num-episodes 2 --out {disk}/out",
+    "crossplay": "crossplay {run} {run}-2 --episodes 2 --out {disk}/out",
     "gif": "play collm/MiniBuild-v0 --gif {disk}/out.gif",
     "record": "play collm/MiniBuild-v0 --record {disk}/out",
 }
@@ -109,7 +109,9 @@ COMMANDS = {
 def team(tmp_path_factory):
     few = {"num_updates": 1, "rollout_buffer_size": 2, "eval_num_samples": 2, "num_generations": 2, "lora_rank": 2}
     kwargs = {"env_kwargs": {"max_turns": 1}, "weights": "adapters", "max_new_tokens": 4, "progress": False}
-    return collm.train("magrpo", "collm/MiniBuild-v0", out=tmp_path_factory.mktemp("team") / "run", **few, **kwargs)
+    folder = tmp_path_factory.mktemp("team")
+    collm.train("magrpo", "collm/MiniBuild-v0", out=folder / "run-2", seed=2, **few, **kwargs)
+    return collm.train("magrpo", "collm/MiniBuild-v0", out=folder / "run", **few, **kwargs)
 
 
 @pytest.mark.parametrize("name", COMMANDS)
