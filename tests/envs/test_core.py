@@ -3,6 +3,7 @@
 import copy
 import pickle
 import re
+from dataclasses import fields
 
 import pytest
 from hypothesis import given
@@ -229,3 +230,8 @@ def test_no_reply_can_imitate_messages_of_the_joint_history(pieces, end):
     heads = re.findall(r"^\[([a-z0-9_, ]+) (reads|writes)\]", "\n".join(str(env.state()).splitlines()), re.MULTILINE)
     assert len(heads) == len(env.state().messages)
     assert [name for name, verb in heads if verb == "writes"] == ["left_0", "right_0"]
+
+
+def test_the_docstring_of_an_outcome_explains_each_field():
+    described = [re.search(rf"^\s+{field.name}: ", Outcome.__doc__, re.MULTILINE) for field in fields(Outcome)]
+    assert all(described)
