@@ -103,7 +103,8 @@ def evaluate_suite(
 
     def on_progress(so_far: SuiteResult, line: str) -> None:
         if so_far.returns:
-            so_far.write(folder / file_name(so_far.team))
+            text = json.dumps(so_far.to_json(), indent=1, ensure_ascii=False)
+            write_text(folder, file_name(so_far.team), text + "\n")
         if not is_json:
             console.print(shown(line), markup=False, highlight=False)
 

@@ -16,7 +16,6 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from ..._ownership import write_text
 from ...envs.registration.held_out import HeldOut, held_out_seeds
 from ..errors import UserError
 
@@ -42,10 +41,6 @@ class SuiteResult:
         }
         unplayed = {id: {"seeds_sha256": seeds_of(id).sha256, "unplayed": why} for id, why in self.unplayed.items()}
         return {"collm": version("collm"), "team": self.team, "environments": {**played, **unplayed}}
-
-    def write(self, file: Path) -> None:
-        """Write the result as JSON. Raise ForeignFileError if the file exists and was not written by collm."""
-        write_text(file.parent, file.name, json.dumps(self.to_json(), indent=1, ensure_ascii=False) + "\n")
 
 
 def core_ids() -> tuple[str, ...]:

@@ -63,10 +63,11 @@ class ProgressLines:
 
     def __init__(self, console: Console):
         self.console = console
-        self._next_at = time.monotonic() + FIRST_LINE_S
+        self._next_at: float | None = None
 
     def __call__(self, work: Phase, more: Callable[[], str] = str) -> None:
         now = time.monotonic()
+        self._next_at = now + FIRST_LINE_S if self._next_at is None else self._next_at  # not while models load
         if now >= self._next_at and work.done:
             self._next_at = now + LINE_S
             print_line(f"{work}{more()}", self.console)

@@ -19,13 +19,11 @@ from collm.envs.checks.play import difference
 from collm.envs.views import TupleTeam
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]  # warnings of others' making
-OLD = "gymnasium/collm.benchmarks.comparison.foraging:ForagingVersion2-8x8-2p-3f-v0"
 PAGES = Path(__file__).resolve().parents[3] / "docs" / "use_with"
 (BLOCK,) = fenced((PAGES / "classics.md").read_text(), "console")
 GAMES = {
     "gymnasium/lbforaging:Foraging-8x8-2p-2f-v3": ("lbforaging", 2, {}),
     "gymnasium/lbforaging:Foraging-10x10-3p-3f-v3": ("lbforaging", 3, {}),
-    OLD: ("lbforaging", 2, {}),
     "gymnasium/rware:rware-tiny-2ag-v2": ("rware", 2, {}),
     "gymnasium/minigrid:MiniGrid-Empty-5x5-v0": ("minigrid", 1, {"observed": "image"}),
 }
@@ -87,19 +85,3 @@ def played(env, seed, num_turns=30):
 
 def last(file):
     return file.read_text().splitlines()[-1]
-
-
-def test_version_2_of_foraging_draws_levels_below_the_bounds_as_it_did():
-    """The levels of lbforaging 1.1.1's `reset`: numpy's randint(1, 3) and randint(1, sum of the players' levels)."""
-    pytest.importorskip("lbforaging")
-    env = make(OLD)
-    seen = set()
-    for seed in range(300):
-        first = next(iter(env.reset(seed=seed)[0].values())).reshape(5, 3)  # 3 foods, 2 players: row, column, level
-        foods, players = first[:3, 2], first[3:, 2]
-        assert set(players) <= {1, 2} and set(foods) <= set(range(1, max(2, int(players.sum()))))
-        seen |= {(int(players.sum()), int(level)) for level in foods}
-    assert seen == {(2, 1), (3, 1), (3, 2), (4, 1), (4, 2), (4, 3)}
-    for turn in range(1, 26):
-        *_, terminations, truncations, _ = env.step(dict.fromkeys(env.agents, 0))
-        assert set(terminations.values()) == {turn == 25} and not any(truncations.values())
