@@ -18,6 +18,7 @@ from transformers.models.auto.modeling_auto import (
     MODEL_FOR_MASKED_LM_MAPPING,
     MODEL_MAPPING,
 )
+from transformers.quantizers.auto import AUTO_QUANTIZATION_CONFIG_MAPPING
 from transformers.utils.peft_utils import find_adapter_config_file
 
 from ..._errors import UserError
@@ -78,6 +79,10 @@ def model_config(name: str | Path) -> PreTrainedConfig:
     found: dict[str, Any] = {}
     if (Path(name) / "config.json").is_file():
         found = read_json(Path(name) / "config.json")  # unlike transformers, `read_json` reports the line of an error
+        quantization = found.get("quantization_config")
+        method = str(quantization.get("quant_method", "")) if isinstance(quantization, dict) else ""
+        if not any(each.startswith(method) for each in AUTO_QUANTIZATION_CONFIG_MAPPING):
+            raise UserError(f"{name} has quant_method={method!r}, which transformers cannot read; convert the model")
         if {"algorithm", "env"} <= found.keys():
             raise UserError(f"{name} is a run folder, not a model; its models are in {Path(name) / 'agents'}")
     try:

@@ -6,7 +6,7 @@ import ast
 import builtins
 from collections.abc import Collection, Iterable, Iterator, Sequence
 
-from ..._syntax import parse
+from ..._lazy import parse
 
 MAX_DEPTH = 80  # `ast.unparse` uses up to 6 stack frames per level, and Python allows 1,000 by default
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)

@@ -10,12 +10,15 @@ from __future__ import annotations
 
 import ast
 import importlib
+import threading
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from ._extras import explained
-from ._syntax import parse
+
+_LOCK = threading.Lock()  # older Python versions fail if two threads parse at the same time (python/cpython#106905)
 
 
 def attach(package: str, file: str) -> tuple[Callable[[str], Any], Callable[[], list[str]], list[str]]:
@@ -42,3 +45,10 @@ def _homes(file: str) -> dict[str, str]:
     blocks = [node.body for node in body if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"]
     imports = [node for block in blocks for node in block if isinstance(node, ast.ImportFrom)]
     return {alias.name: "." * node.level + (node.module or "") for node in imports for alias in node.names}
+
+
+def parse(source: str) -> ast.Module:
+    """Parse source code without warnings, in one thread at a time. Raises the same errors as `ast.parse`."""
+    with _LOCK, warnings.catch_warnings():  # inside the lock, because all threads share the filters
+        warnings.simplefilter("ignore")
+        return ast.parse(source)

@@ -22,8 +22,8 @@ from types import MappingProxyType
 from typing import Any
 
 from ._errors import UserError, nearest
+from ._lazy import parse
 from ._ranges import ADVANCED, Also, Parts, allowed
-from ._syntax import parse
 
 
 class UnknownSettingError(UserError, TypeError):

@@ -52,6 +52,7 @@ def load(folder) -> None:
         ("config.json", {"num_hidden_layers": 0}, "num_hidden_layers=0"),
         ("config.json", {"hidden_act": "nope"}, "KeyError 'nope'"),
         ("config.json", {"rms_norm_eps": float("nan")}, "not finite"),
+        ("config.json", {"quantization_config": {"quant_method": "nope"}}, "quant_method='nope'"),
         ("config.json", {"vocab_size": "few"}, "vocab_size.*expected int"),
         ("config.json", {"intermediate_size": 255}, r"'model\.layers.*\(128, 256\).*\(128, 255\)"),
         ("config.json", {"eos_token_id": 931}, "eos_token_id"),
