@@ -299,21 +299,21 @@ def runs(group, folder, fsdp):
 
 
 class LateSignal:
-    """Simulated stop signal to one rank, after the first evaluation and the first update."""
+    """Simulated stop signal to one rank, after the first update."""
 
-    def __init__(self, is_here):
-        self.left = 6 if is_here else 10_000
+    def __init__(self, metrics, is_here):
+        self.metrics, self.is_here = metrics, is_here
 
     def check(self):
-        self.left -= 1
-        if self.left <= 0:
+        if self.is_here and self.metrics.exists():
             raise StopAsked(15)
 
 
 def stopped(group, folder):
     """Return the message and the status with which all ranks stop if one rank gets a signal."""
     try:
-        run_experiment(experiment(2), folder / "stopped", stop=LateSignal(group.rank == 1))
+        signal = LateSignal(folder / "stopped" / "metrics.jsonl", group.rank == 1)
+        run_experiment(experiment(2), folder / "stopped", stop=signal)
     except Stopped as error:
         return str(error), error.status
     return "not stopped", 0

@@ -279,7 +279,7 @@ def test_a_password_in_an_address_is_never_written(tmp_path, capsys, option):
     assert not (tmp_path / "run").exists()
 
 
-def test_a_chat_model_plays_with_a_trained_model(tmp_path):
+def test_a_chat_model_plays_with_a_trained_model(tmp_path, monkeypatch):
     settings = {"num_updates": 1, "rollout_buffer_size": 4, "eval_num_samples": 2, "max_new_tokens": 8}
     with ChatServer(lambda body: "the red fox") as server:
         name = f"openai:stub@{server.url}"
@@ -287,6 +287,7 @@ def test_a_chat_model_plays_with_a_trained_model(tmp_path):
         run = collm.train("magrpo", env="collm/MiniWriting-v2", **settings)
         texts = {turn["wrote"] for row in run.episodes for turn in row["agents"]["writer_1"]["turns"]}
         assert texts == {"the red fox"}
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "of another user"))
         with pytest.raises(UntrustedCodeError, match="openai:stub"):
             collm.load_team(tmp_path / "run")
         team = collm.load_team(tmp_path / "run", trust=True)
