@@ -259,8 +259,8 @@ class ActorCriticConfig(TrainConfig):
     critic_replay: Advanced[Count] = 16
     """Replay length of a separate critic: number of recent updates whose episodes the critic learns from."""
     critic_warmup: CountOrZero | None = None
-    """Updates at the start in which only a separate critic learns. If not 0, this warm-up comes back in updates whose
-    returns are equal, until the critic explains returns. None: 5, or half of `num_updates` if `num_updates` <= 5."""
+    """Updates at the start in which only a separate critic learns. If not 0, this warm-up comes back while all returns
+    that the critic replays are equal. None: 5, or half of `num_updates` if `num_updates` <= 5."""
     value_loss_coef: Advanced[Annotated[NotNegative, Also("vf_coef")]] = 0.6
     """Value loss coefficient: weight of the loss of a value head on an actor."""
     value_clip_range: Advanced[Positive | None] = None
