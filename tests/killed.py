@@ -149,10 +149,15 @@ def live(experiment: Experiment, directory: Path, resume: bool, kill: Kill | Non
         traceback.print_exc()
         status = FAILED
     if kill is None:
-        facts = {"seen": watch.seen, "seconds": time.monotonic() - start}
-        directory.with_suffix(".facts").write_text(json.dumps(facts))
+        write_facts(watch, start, directory)
     sys.stderr.flush()
     os._exit(status)
+
+
+def write_facts(watch: Watch, start: float, directory: Path) -> None:
+    """Write the number of events and the seconds of a process that was not killed."""
+    facts = {"seen": watch.seen, "seconds": time.monotonic() - start}
+    directory.with_suffix(".facts").write_text(json.dumps(facts))
 
 
 def life(experiment: Experiment, directory: Path, kill: Kill | None, rng: random.Random, sinks: tuple[str, ...]) -> int:
@@ -203,8 +208,7 @@ def live_command(call: list[str], directory: Path, kill: Kill | None, hub: str) 
             traceback.print_exc()
             status = FAILED
     if kill is None:
-        facts = {"seen": watch.seen, "seconds": time.monotonic() - start}
-        directory.with_suffix(".facts").write_text(json.dumps(facts))
+        write_facts(watch, start, directory)
     os._exit(status)
 
 

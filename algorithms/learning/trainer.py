@@ -201,7 +201,7 @@ class Trainer:
     def state_dict(self) -> dict[str, Any]:
         """Return the state for resuming with bit-for-bit equal results. Call it inside `whole` if ranks hold shards.
 
-        In an update, this is the state before the update, if the trainer has a copy of it.
+        During an update, the state before the update is returned if the trainer has a copy of this state.
         """
         if self._state_before is not None:
             return self._state_before

@@ -68,14 +68,13 @@ class LocalWorker(RolloutWorker):
         collector = self.collector
         collector.seconds.clear()
         collector.version = request.version
-        if request.num_turns is None:
-            with observing(self._check):
+        with observing(self._check):
+            if request.num_turns is None:
                 played = collector.play(request.indexed_plans(), len(request.plans))
-            episodes, faults, state = merged([played], len(request.plans)), collector.skipped, None
-        else:
-            with observing(self._check):
+                episodes, faults, state = merged([played], len(request.plans)), collector.skipped, None
+            else:
                 episodes, faults = collector.play_turns(request.num_turns, iter(request.plans)), []
-            state = collector.state_dict()
+                state = collector.state_dict()
         return Rollout(episodes, faults, dict(collector.seconds), time.perf_counter() - start, state)
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -169,7 +169,7 @@ def packages_of(arguments: TrainArguments[Any]) -> list[str]:
 
 
 def filled(settings: Any) -> dict[str, Any]:
-    """Return the settings as a dict, without those that are None by default."""
+    """Return the settings as a dict. Settings whose value and default are None are left out."""
     values = {name: (each, getattr(settings, name)) for name, each in settings_of(type(settings)).items()}
     return {name: value for name, (each, value) in values.items() if value is not None or each.default is not None}
 

@@ -73,7 +73,7 @@ class SharedRun:
     @classmethod
     @contextmanager
     def opened(cls, directory: Path, agent: str | None, base_model: str | None, *, trust: bool) -> Iterator[SharedRun]:
-        """Yield a run with the model of one agent, or of all agents if `agent` is None.
+        """Yield a run with the model of one agent. `agent` None: the models of all agents.
 
         Models of a run that was stopped are read from its newest checkpoint, and written to a temporary folder.
         """
